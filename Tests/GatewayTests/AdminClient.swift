@@ -1,7 +1,7 @@
 import Foundation
 import TestSupport
 
-/// A client of the admin endpoint, byte by byte as the test wants it. Blocks.
+/// A blocking client of the admin endpoint: the test decides each byte that it sends.
 final class AdminClient {
     struct Answer {
         var status: Int
@@ -46,7 +46,7 @@ final class AdminClient {
         descriptor = -1
     }
 
-    /// False when the other end has gone.
+    /// Sends a text. Returns false when the server has closed the connection.
     @discardableResult
     func send(_ text: String) -> Bool {
         let bytes = Array(text.utf8)
@@ -62,7 +62,7 @@ final class AdminClient {
         return true
     }
 
-    /// All that comes until the other end closes.
+    /// Returns all bytes until the server closes the connection.
     func receiveAll() -> String {
         var all: [UInt8] = []
         var buffer = [UInt8](repeating: 0, count: 65_536)
@@ -74,7 +74,7 @@ final class AdminClient {
         return String(decoding: all, as: UTF8.self)
     }
 
-    /// Nil: there was none.
+    /// Reads an answer; nil when the server sent none.
     func answer() -> Answer? {
         let text = receiveAll()
         guard let end = text.range(of: "\r\n\r\n") else { return nil }

@@ -10,24 +10,23 @@ import Testing
 
 @testable import Admin
 
-/// What the endpoints say of a worker in each state, over HTTP. Its loops are stood for by what they would answer.
+/// Answers of the endpoints over HTTP, for a worker in each state. The test gives the answers of the worker's loops.
 struct AdminEndpointTests {
-    /// A worker of two shards that says what it is told to.
+    /// A worker of two shards whose loops answer as the test sets them.
     private final class Stand: Sendable {
         let intake: Mutex<IntakeObservation?>
         let shards = Mutex<[Int: ShardCounters]>([0: ShardCounters(), 1: ShardCounters()])
         let ended = Mutex<[String]>([])
         let stop = Mutex<WorkerStop?>(nil)
         let endpoints: AdminEndpoints
-        let server: AdminServer
+        let server: AdminTestServer
 
         init(patience: Duration = .seconds(60), store: RetryStore? = nil) throws {
             var observation = IntakeObservation()
             observation.isAssigned = true
             intake = Mutex(observation)
             endpoints = AdminEndpoints(patience: patience, freshness: .zero)
-            server = try AdminServer(ListenAddress(host: "127.0.0.1", port: 0))
-            server.start(endpoints.routes)
+            server = try AdminTestServer(endpoints.routes)
             endpoints.attach(
                 AdminSource(
                     loops: ["kafka", "shard-0", "shard-1"], store: store,
@@ -39,11 +38,7 @@ struct AdminEndpointTests {
                 })
         }
 
-        deinit { server.stop() }
-
-        func get(_ target: String) throws -> AdminClient.Answer {
-            try AdminClient.get(target, server.address.port)
-        }
+        func get(_ target: String) throws -> AdminClient.Answer { try server.get(target) }
 
         func change(_ body: (inout IntakeObservation) -> Void) {
             intake.withLock { body(&$0!) }
@@ -61,7 +56,7 @@ struct AdminEndpointTests {
         return answer
     }
 
-    @Test func readyWithoutPartitions() throws {
+    @Test func assignedWorkerWithoutPartitionsIsReady() throws {
         let stand = try Stand()
         let answer = try stand.get("/readyz")
         #expect(answer.status == 200)
@@ -70,7 +65,7 @@ struct AdminEndpointTests {
         #expect(try stand.get("/metrics").body.contains("\nsluice_ready 1\n"))
     }
 
-    @Test func notReadyBeforeAWorker() throws {
+    @Test func endpointWithoutWorkerIsAliveButNotReady() throws {
         let stand = try Stand()
         stand.endpoints.detach()
         #expect(try stand.get("/readyz").status == 503)
@@ -80,14 +75,14 @@ struct AdminEndpointTests {
         }
     }
 
-    @Test func notReadyBeforeAnAssignment() throws {
+    @Test func workerBeforeFirstAssignmentIsNotReady() throws {
         #expect(
             try notReady { $0.isAssigned = false }.reasons == [
                 "the group has not assigned partitions yet"
             ])
     }
 
-    @Test func notReadyWhileRestoring() throws {
+    @Test func restoringWorkerIsNotReadyAndReportsProgress() throws {
         let answer = try notReady {
             $0.arriving = 5
             $0.opening = [1]
@@ -106,7 +101,7 @@ struct AdminEndpointTests {
         #expect(restore["records-remaining"] as? Int == 42)
     }
 
-    @Test func notReadyWhileOpening() throws {
+    @Test func workerOpeningStoresIsNotReady() throws {
         let answer = try notReady {
             $0.arriving = 3
             $0.opening = [0, 1]
@@ -114,12 +109,12 @@ struct AdminEndpointTests {
         #expect(answer.reasons == ["the store of 2 of 3 assigned partitions is being opened"])
     }
 
-    @Test func notReadyWhileTheStoreFails() throws {
+    @Test func workerWithFailingStoreIsNotReady() throws {
         let reasons = try notReady { $0.isStoreFailing = true }.reasons
         #expect(reasons.count == 1 && reasons[0].hasPrefix("the store can't be written or read"))
     }
 
-    @Test func notReadyWhileStopping() throws {
+    @Test func stoppingWorkerIsNotReadyAndReportsWhy() throws {
         #expect(
             try notReady { $0.phase = .draining }.reasons == ["the worker is stopping; it takes no new jobs"])
         let failed = try notReady {
@@ -130,11 +125,11 @@ struct AdminEndpointTests {
         #expect(try notReady { $0.phase = .ended }.reasons == ["the worker has stopped"])
     }
 
-    @Test func notReadyInDoubt() throws {
+    @Test func workerInDoubtOfMembershipIsNotReady() throws {
         #expect(try notReady { $0.isMembershipInDoubt = true }.reasons.count == 1)
     }
 
-    @Test func notAliveWhenALoopHangs() throws {
+    @Test func workerWithHungLoopIsNotAlive() throws {
         let stand = try Stand(patience: .milliseconds(50))
         #expect(try stand.get("/livez").status == 200)
         _ = stand.shards.withLock { $0.removeValue(forKey: 1) }
@@ -144,15 +139,15 @@ struct AdminEndpointTests {
         stand.intake.withLock { $0 = nil }
         #expect(try stand.get("/livez").reasons.first == "the thread `kafka` does not answer")
         #expect(try stand.get("/readyz").reasons.count == 2)
-        // Sums without it would be too small.
+        // Sums without this shard would be too small.
         #expect(try stand.get("/metrics").status == 503)
         #expect(try stand.get("/store").status == 503)
     }
 
     // MARK: A stop
 
-    /// Loops block while they close what they have, and end in turn.
-    @Test func aliveInAStopThatIsInTime() throws {
+    /// Loops block while they close their stores and connections, and end one after another.
+    @Test func stoppingWorkerIsAliveUntilItsTimeLimit() throws {
         let stand = try Stand(patience: .milliseconds(50))
         stand.stop.withLock { $0 = WorkerStop(elapsed: .seconds(39), limit: .seconds(40)) }
         let stopping = ["the worker is stopping; it takes no new jobs"]
@@ -168,7 +163,7 @@ struct AdminEndpointTests {
         stand.ended.withLock { $0 = ["kafka", "shard-1"] }
         #expect(try stand.get("/livez").status == 200)
         #expect(try stand.get("/readyz").reasons == stopping)
-        // Sums without them would be too small.
+        // Sums without these loops would be too small.
         for path in ["/metrics", "/store"] {
             let answer = try stand.get(path)
             #expect(answer.status == 503)
@@ -176,7 +171,7 @@ struct AdminEndpointTests {
         }
     }
 
-    @Test func notAliveInAStopThatTakesTooLong() throws {
+    @Test func workerStoppingTooLongIsNotAlive() throws {
         let stand = try Stand(patience: .milliseconds(50))
         stand.stop.withLock { $0 = WorkerStop(elapsed: .seconds(41), limit: .seconds(40)) }
         let reason = "the worker's stop takes longer than 40 s"
@@ -189,7 +184,7 @@ struct AdminEndpointTests {
 
     // MARK: Metrics
 
-    @Test func metricsInPrometheusFormat() throws {
+    @Test func metricsOfAllLoopsAppearInPrometheusFormat() throws {
         let stand = try Stand()
         stand.change {
             $0.counters.records = 11
@@ -236,7 +231,7 @@ struct AdminEndpointTests {
         try check(answer.body)
     }
 
-    /// Each family once: its help, its type, then its samples.
+    /// Each metric family must appear once: help, type, then samples.
     private func check(_ text: String) throws {
         #expect(text.hasSuffix("\n"))
         var (types, samples): ([String: String], Set<String>) = ([:], [])
@@ -244,7 +239,7 @@ struct AdminEndpointTests {
         for line in text.split(separator: "\n") {
             if let help = line.wholeMatch(of: /# HELP (sluice_[a-z_]+) \S.*/) {
                 current = String(help.1)
-                #expect(types[current] == nil, "\(current) comes twice")
+                #expect(types[current] == nil, "\(current) appears twice")
             } else if let type = line.wholeMatch(of: /# TYPE (sluice_[a-z_]+) (counter|gauge)/) {
                 #expect(type.1 == current)
                 #expect((type.2 == "counter") == current.hasSuffix("_total"))
@@ -259,7 +254,7 @@ struct AdminEndpointTests {
         #expect(types.count > 30)
     }
 
-    @Test func labelsAndHelpAreEscaped() {
+    @Test func metricLabelsAndHelpAreEscaped() {
         var metrics = MetricsText()
         metrics.gauge("x", "a\\b\nc \"d\"", by: "l", [("q\"u\\o\nte", 1)])
         let expected = #"""
@@ -277,7 +272,7 @@ struct AdminEndpointTests {
         try RetryStore(.init(directory: directory.file("store"), sourceTopic: "jobs"))
     }
 
-    @Test func withoutAStore() throws {
+    @Test func storeRequestsWithoutStoreAnswer404() throws {
         let stand = try Stand()
         for path in ["/store", "/store/summary", "/store/device?token=ab"] {
             let answer = try stand.get(path)
@@ -286,7 +281,7 @@ struct AdminEndpointTests {
         }
     }
 
-    @Test func wrongParameters() throws {
+    @Test func storeRequestsWithWrongParametersAnswer400() throws {
         let directory = try TemporaryDirectory("admin")
         let store = try store(directory)
         defer { store.close() }
@@ -307,7 +302,7 @@ struct AdminEndpointTests {
         #expect(summary.status == 200 && summary.json["items"] as? Int == 0)
     }
 
-    @Test func oneSummaryAtATime() throws {
+    @Test func secondSummaryIsRefusedUntilTheFirstEnds() throws {
         let directory = try TemporaryDirectory("admin")
         let store = try store(directory)
         let stand = try Stand(store: store)
@@ -317,18 +312,20 @@ struct AdminEndpointTests {
             release.wait()
         } completion: { _ in
         }
-        let first = try AdminClient(stand.server.address.port)
+        let first = try stand.server.client()
         first.send(AdminClient.request("GET", "/store/summary"))
-        try eventually("the summary is under way") { stand.endpoints.isSummarizing.load(ordering: .relaxed) }
+        try eventually("the summary is in progress") {
+            stand.endpoints.isSummarizing.load(ordering: .relaxed)
+        }
         let second = try stand.get("/store/summary")
         #expect(second.status == 429)
         #expect(second.fields["retry-after"] != nil)
-        // Who waited for it has gone: another one may ask, though nothing was scanned.
+        // The client has left, so another may ask, although nothing was scanned.
         first.leave()
         try eventually("the summary is cancelled") {
             !stand.endpoints.isSummarizing.load(ordering: .relaxed)
         }
-        let third = try AdminClient(stand.server.address.port)
+        let third = try stand.server.client()
         third.send(AdminClient.request("GET", "/store/summary"))
         release.set()
         #expect(third.answer()?.status == 200)
@@ -337,8 +334,8 @@ struct AdminEndpointTests {
         #expect(try stand.get("/store/device?token=ab").status == 503)
     }
 
-    /// A disk may say anything.
-    @Test func timesBeyondTheCalendar() {
+    /// A damaged disk may return any number.
+    @Test func timesBeyondTheCalendarAppearAsMilliseconds() {
         #expect(StoreSummary.time(1_700_000_000_000) == "2023-11-14T22:13:20Z")
         #expect(StoreSummary.time(253_402_300_799_999).hasPrefix("9999-12-31T23:59:59"))
         for time: Int64 in [.min, -1, 253_402_300_800_000, .max] {

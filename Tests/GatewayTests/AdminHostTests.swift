@@ -6,7 +6,7 @@ import Testing
 
 @testable import Admin
 
-/// Which hosts the admin endpoint answers for: a page whose name resolves to this machine reads nothing.
+/// Hosts that the admin endpoint answers for. A web page whose name resolves to this machine must read nothing.
 struct AdminHostTests {
     private static let listen = ListenAddress(host: "127.0.0.1", port: 0)
 
@@ -15,9 +15,9 @@ struct AdminHostTests {
             listen: ListenAddress(host: "192.0.2.7", port: 1), hostName: "Pod-7.news.example", more: more)
     }
 
-    /// The status of an answer to a request with these fields.
-    private func status(_ fields: String, _ server: AdminServer) throws -> Int? {
-        let client = try AdminClient(server.address.port)
+    /// Returns the status of the answer to a request with these header fields.
+    private func status(_ fields: String, _ server: AdminTestServer) throws -> Int? {
+        let client = try server.client()
         client.send("GET /path HTTP/1.1\r\n\(fields)\r\n")
         return client.answer()?.status
     }
@@ -28,11 +28,11 @@ struct AdminHostTests {
         "Host: 192.0.2.7\r\n", "Host: pod-7.news.example:9464\r\n", "Host: POD-7\r\n",
         "Host: worker.news.svc:9464\r\n", "Host: worker.news.svc.cluster.local\r\n",
     ])
-    func hostsOfTheWorker(_ fields: String) throws {
+    func requestsNamingTheWorkersHostAreAnswered(_ fields: String) throws {
         let refused = AdminCounter()
-        let server = try AdminServer(Self.listen, hosts: Self.hosts(), refusedHosts: refused)
-        defer { server.stop() }
-        server.start(["/path": { _ in .json(200, [:]) }])
+        let server = AdminTestServer(
+            try AdminServer(Self.listen, hosts: Self.hosts(), refusedHosts: refused),
+            ["/path": { _ in .json(200, [:]) }])
         #expect(try status(fields, server) == 200)
         #expect(refused.count == 0)
     }
@@ -42,15 +42,14 @@ struct AdminHostTests {
         "10.0.0.1", "192.0.2.8:9464", "[2001:db8::1]", "svc", ".svc", "evilsvc", "", "[::1", "localhost:x",
         "localhost:1:2", "local host", "localhost,evil.example", "\u{FFFD}",
     ])
-    func hostsOfOthers(_ host: String) throws {
+    func requestsNamingOtherHostsAreRefused(_ host: String) throws {
         let refused = AdminCounter()
         let endpoints = AdminEndpoints(refusedHosts: refused)
-        let server = try AdminServer(Self.listen, hosts: Self.hosts(), refusedHosts: refused)
-        defer { server.stop() }
         var routes = endpoints.routes
         routes["/path"] = { _ in .json(200, [:]) }
-        server.start(routes)
-        let client = try AdminClient(server.address.port)
+        let server = AdminTestServer(
+            try AdminServer(Self.listen, hosts: Self.hosts(), refusedHosts: refused), routes)
+        let client = try server.client()
         client.send("GET /path HTTP/1.1\r\nHost: \(host)\r\n\r\n")
         let answer = try #require(client.answer())
         #expect(answer.status == 421)
@@ -59,11 +58,11 @@ struct AdminHostTests {
         #expect(refused.count == 1)
     }
 
-    /// A pod doesn't know its address, and probes and Prometheus name it.
-    @Test func theAddressThatAConnectionCameTo() {
+    /// Probes and Prometheus name the pod's address, which the pod doesn't know.
+    @Test func localAddressOfConnectionIsAllowedAsHost() {
         let hosts = Self.hosts()
         #expect(hosts.allows("10.1.2.3:9464", local: "10.1.2.3"))
-        // Sockets that listen at [::] name it so.
+        // Sockets that listen at [::] report the address in this form.
         #expect(hosts.allows("10.1.2.3:9464", local: "::ffff:10.1.2.3"))
         #expect(hosts.allows("[FD00:0::7]:9464", local: "fd00::7"))
         #expect(!hosts.allows("10.1.2.4:9464", local: "10.1.2.3"))
@@ -71,7 +70,7 @@ struct AdminHostTests {
         #expect(!hosts.allows("10.1.2.3", local: nil))
     }
 
-    @Test func configuredHosts() {
+    @Test func configuredHostsAndWildcardsAreAllowed() {
         let hosts = Self.hosts("Metrics.example", "*.internal.example", "203.0.113.1", "[2001:db8::1]")
         for host in [
             "metrics.example:1", "a.internal.example", "a.b.INTERNAL.example.", "203.0.113.1",
@@ -87,16 +86,14 @@ struct AdminHostTests {
         #expect(Self.hosts("*").allows("[", local: nil))
     }
 
-    @Test func twoHostsAreNoRequest() throws {
-        let server = try AdminServer(Self.listen)
-        defer { server.stop() }
-        server.start(["/path": { _ in .json(200, [:]) }])
+    @Test func requestWithTwoHostsIsInvalid() throws {
+        let server = try AdminTestServer(["/path": { _ in .json(200, [:]) }])
         #expect(try status("Host: localhost\r\nHost: evil.example\r\n", server) == 400)
         #expect(try status("Host: evil.example\r\n", server) == 421)
         #expect(try status("Host: \(AllowedHosts.hostName)\r\n", server) == 200)
     }
 
-    @Test func refusalsAreCounted() throws {
+    @Test func metricsCountRefusedHosts() throws {
         let text = WorkerMetrics.text(Observation(), ready: true, refusedHosts: 3, store: nil)
         #expect(text.contains("\nsluice_admin_refused_hosts_total 3\n"))
     }

@@ -7,29 +7,26 @@ import Testing
 
 @testable import Admin
 
-/// The server of the admin endpoint: what it takes, what it refuses, and that nobody can hold it.
+/// The server of the admin endpoint: requests that it answers or refuses, and clients that try to block it.
 struct AdminServerTests {
     private static let anywhere = ListenAddress(host: "127.0.0.1", port: 0)
 
     private func server(
         _ routes: [String: AdminServer.Handler], _ change: (inout AdminServer.Limits) -> Void = { _ in }
-    ) throws -> AdminServer {
+    ) throws -> AdminTestServer {
         var limits = AdminServer.Limits()
         limits.stop = .seconds(60)
         change(&limits)
-        let server = try AdminServer(Self.anywhere, limits: limits)
-        server.start(routes)
-        return server
+        return AdminTestServer(try AdminServer(Self.anywhere, limits: limits), routes)
     }
 
     private static let echo: [String: AdminServer.Handler] = [
         "/echo": { .json(200, $0.query) }, "/other": { _ in .json(200, [:]) },
     ]
 
-    @Test func anAnswer() throws {
+    @Test func getRequestReceivesJSONAnswer() throws {
         let server = try server(Self.echo)
-        defer { server.stop() }
-        let answer = try AdminClient.get("/echo?a=1%202&b=", server.address.port)
+        let answer = try server.get("/echo?a=1%202&b=")
         #expect(answer.status == 200)
         #expect(answer.body == #"{"a":"1 2","b":""}"# + "\n")
         #expect(answer.fields["content-type"] == "application/json; charset=utf-8")
@@ -38,14 +35,13 @@ struct AdminServerTests {
         #expect(answer.fields["connection"] == "close")
     }
 
-    @Test func otherPathsAndMethods() throws {
+    @Test func unknownPathsAndMethodsAreRefused() throws {
         let server = try server(Self.echo)
-        defer { server.stop() }
-        let missing = try AdminClient.get("/ech", server.address.port)
+        let missing = try server.get("/ech")
         #expect(missing.status == 404)
         #expect(missing.json["paths"] as? [String] == ["/echo", "/other"])
         for method in ["POST", "HEAD", "DELETE", "get"] {
-            let client = try AdminClient(server.address.port)
+            let client = try server.client()
             client.send("\(method) /echo HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody")
             let refused = try #require(client.answer())
             #expect(refused.status == 405)
@@ -58,39 +54,35 @@ struct AdminServerTests {
         "GET  /echo HTTP/1.1\r\n\r\n", "GET /echo?a=%zz HTTP/1.1\r\n\r\n",
         "GET /echo?a=1&a=2 HTTP/1.1\r\n\r\n", "\r\n", "\n", "\u{16}\u{3}\u{1}\r\n\r\n",
     ])
-    func whatIsNoRequest(_ text: String) throws {
+    func malformedRequestsAnswer400(_ text: String) throws {
         let server = try server(Self.echo)
-        defer { server.stop() }
-        let client = try AdminClient(server.address.port)
+        let client = try server.client()
         client.send(text)
         #expect(client.answer()?.status == 400)
     }
 
-    @Test func aRequestInPieces() throws {
+    @Test func requestSentByteByByteIsAnswered() throws {
         let server = try server(Self.echo)
-        defer { server.stop() }
-        let client = try AdminClient(server.address.port)
+        let client = try server.client()
         for character in "GET /echo?x=y HTTP/1.0\nA: b\n\n" { client.send(String(character)) }
         #expect(client.answer()?.json["x"] as? String == "y")
     }
 
-    @Test func aLongHeadIsRefused() throws {
+    @Test func overlongRequestHeadIsRefused() throws {
         let server = try server(Self.echo)
-        defer { server.stop() }
-        let long = try AdminClient(server.address.port)
+        let long = try server.client()
         long.send("GET /echo HTTP/1.1\r\n" + String(repeating: "A: b\r\n", count: 2000) + "\r\n")
         #expect(long.answer()?.status == 431)
-        // One that never ends, too: however much it is, no more than a bit is read.
-        let endless = try AdminClient(server.address.port)
+        // The server reads only the beginning of a request that never ends.
+        let endless = try server.client()
         let part = "GET /" + String(repeating: "x", count: 1 << 20)
         var parts = 0
         while parts < 1000, endless.send(part) { parts += 1 }
         #expect(parts < 1000)
     }
 
-    @Test func aTakenAddress() throws {
+    @Test func unavailableAddressIsNamedWithItsReason() throws {
         let server = try server(Self.echo)
-        defer { server.stop() }
         let error = try #require(throws: AdminError.self) { try AdminServer(server.address) }
         #expect(error.description.contains("127.0.0.1:\(server.address.port)"))
         #expect(error.description.contains("another process has this port"))
@@ -100,22 +92,20 @@ struct AdminServerTests {
         #expect(elsewhere.description.contains("this machine has no such address"))
     }
 
-    @Test func aStoppedServerGivesItsAddressBack() throws {
+    @Test func stoppedServerReleasesItsAddress() throws {
         let first = try server(Self.echo)
-        #expect(try AdminClient.get("/echo", first.address.port).status == 200)
+        #expect(try first.get("/echo").status == 200)
         first.stop()
         first.stop()
-        #expect(throws: POSIXError.self) { try AdminClient(first.address.port) }
-        let second = try AdminServer(first.address)
-        second.start(Self.echo)
-        #expect(try AdminClient.get("/echo", second.address.port).status == 200)
-        second.stop()
+        #expect(throws: POSIXError.self) { try first.client() }
+        let second = AdminTestServer(try AdminServer(first.address), Self.echo)
+        #expect(try second.get("/echo").status == 200)
         let unstarted = try AdminServer(Self.anywhere)
         unstarted.stop()
         #expect(throws: POSIXError.self) { try AdminClient(unstarted.address.port) }
     }
 
-    /// Held until it is released or its task is cancelled.
+    /// Holds a request until the test releases it or the request's task is cancelled.
     private final class Gate: Sendable {
         let reply = Reply<Void>()
         let entered = Atomic<Int>(0)
@@ -128,7 +118,7 @@ struct AdminServerTests {
         }
     }
 
-    @Test func theEndDoesNotWaitForClients() throws {
+    @Test func serverStopsWithoutWaitingForClients() throws {
         let gate = Gate()
         let large = AdminResponse(status: 200, contentType: "text/plain", body: Data(count: 64 << 20))
         let taken = Atomic<Int>(0)
@@ -139,61 +129,58 @@ struct AdminServerTests {
                 return large
             },
         ])
-        // One says nothing, one stops in the middle, one waits for an answer, one doesn't read its own.
-        let silent = try AdminClient(server.address.port)
-        let half = try AdminClient(server.address.port)
+        // Clients that send nothing, stop within a request, wait for an answer, or don't read theirs.
+        let silent = try server.client()
+        let half = try server.client()
         half.send("GET /gate HT")
-        let waiting = try AdminClient(server.address.port)
+        let waiting = try server.client()
         waiting.send(AdminClient.request("GET", "/gate"))
-        let deaf = try AdminClient(server.address.port)
+        let deaf = try server.client()
         deaf.send(AdminClient.request("GET", "/large"))
-        try eventually("two requests are being answered") {
+        try eventually("two requests are in progress") {
             gate.entered.load(ordering: .relaxed) == 1 && taken.load(ordering: .relaxed) == 1
         }
         #expect(server.stop())
         #expect(gate.cancelled.load(ordering: .relaxed) == 1)
         #expect(silent.answer() == nil && half.answer() == nil)
         #expect(deaf.receiveAll().utf8.count < 64 << 20)
-        #expect(throws: POSIXError.self) { try AdminClient(server.address.port) }
+        #expect(throws: POSIXError.self) { try server.client() }
     }
 
-    @Test func aClientThatLeavesCancelsItsRequest() throws {
+    @Test func closedConnectionCancelsItsRequest() throws {
         let gate = Gate()
         let server = try server(["/gate": { _ in await gate.wait() }])
-        defer { server.stop() }
-        let client = try AdminClient(server.address.port)
+        let client = try server.client()
         client.send(AdminClient.request("GET", "/gate"))
-        try eventually("the request has come") { gate.entered.load(ordering: .relaxed) == 1 }
+        try eventually("the request has arrived") { gate.entered.load(ordering: .relaxed) == 1 }
         client.leave()
-        try eventually("it is cancelled") { gate.cancelled.load(ordering: .relaxed) == 1 }
+        try eventually("the request is cancelled") { gate.cancelled.load(ordering: .relaxed) == 1 }
     }
 
-    @Test func slowClientsAreLeft() throws {
+    @Test func slowClientsAreDisconnected() throws {
         let server = try server(Self.echo) { $0.transfer = .milliseconds(100) }
-        defer { server.stop() }
-        let silent = try AdminClient(server.address.port)
+        let silent = try server.client()
         #expect(silent.receiveAll() == "")
-        let half = try AdminClient(server.address.port)
+        let half = try server.client()
         half.send("GET /echo HTTP/1.1\r\n")
         #expect(half.receiveAll() == "")
-        #expect(try AdminClient.get("/echo", server.address.port).status == 200)
+        #expect(try server.get("/echo").status == 200)
     }
 
-    @Test func manyClientsCanNotKeepOthersOut() throws {
+    @Test func idleClientsAreDisconnectedForNewOnes() throws {
         let server = try server(Self.echo) {
             $0.connections = 4
             $0.patience = .milliseconds(20)
             $0.transfer = .seconds(600)
         }
-        defer { server.stop() }
-        let slow = try (0..<40).map { _ in try AdminClient(server.address.port) }
+        let slow = try (0..<40).map { _ in try server.client() }
         for client in slow { client.send("GET /") }
-        #expect(try AdminClient.get("/echo", server.address.port).status == 200)
-        // The first ones had to go.
+        #expect(try server.get("/echo").status == 200)
+        // The server disconnected the oldest clients.
         #expect(slow[0].receiveAll() == "")
     }
 
-    @Test func moreClientsThanFitWaitForTheirTurn() throws {
+    @Test func clientsBeyondTheLimitWaitForTheirTurn() throws {
         let gates = [Gate(), Gate()]
         let server = try server([
             "/0": { _ in await gates[0].wait() }, "/1": { _ in await gates[1].wait() },
@@ -202,15 +189,14 @@ struct AdminServerTests {
             $0.connections = 2
             $0.patience = .seconds(600)
         }
-        defer { server.stop() }
-        let first = try (0..<2).map { _ in try AdminClient(server.address.port) }
+        let first = try (0..<2).map { _ in try server.client() }
         for (index, client) in first.enumerated() { client.send(AdminClient.request("GET", "/\(index)")) }
-        try eventually("both are being answered") {
+        try eventually("both requests are in progress") {
             gates.allSatisfy { $0.entered.load(ordering: .relaxed) == 1 }
         }
-        let others = try (0..<20).map { _ in try AdminClient(server.address.port) }
+        let others = try (0..<20).map { _ in try server.client() }
         for client in others { client.send(AdminClient.request("GET", "/echo?a=b")) }
-        // Nobody is sent away for them.
+        // The waiting clients cause no disconnection.
         first[0].leave()
         for client in others { #expect(client.answer()?.status == 200) }
         #expect(gates[0].cancelled.load(ordering: .relaxed) == 1)

@@ -7,7 +7,7 @@ import Testing
 
 @testable import Admin
 
-/// Requests share observations of a worker's loops, so that polling is no work for these.
+/// Requests share observations of a worker's loops, so that frequent polling costs the loops nothing.
 struct AdminSharingTests {
     /// A clock that the test sets.
     private final class Clock: Sendable {
@@ -17,7 +17,7 @@ struct AdminSharingTests {
         func advance(by duration: Duration) { instant.withLock { $0 += duration } }
     }
 
-    /// A worker's one loop, which answers when the test lets it.
+    /// The only loop of a worker. It answers when the test releases it.
     private final class Loop: Sendable {
         private struct State {
             var asked = 0
@@ -38,7 +38,7 @@ struct AdminSharingTests {
             if !isHeld { Self.give(answer) }
         }
 
-        /// From now on it answers at once.
+        /// Answers all waiting requests, and each later one at once.
         func release() {
             let waiting = state.withLock { state in
                 state.isHeld = false
@@ -57,61 +57,59 @@ struct AdminSharingTests {
     private let clock = Clock()
     private let loop = Loop()
 
-    private func endpoint(freshness: Duration = .milliseconds(200)) throws -> (AdminEndpoints, AdminServer) {
+    private func endpoint(
+        freshness: Duration = .milliseconds(200)
+    ) throws -> (AdminEndpoints, AdminTestServer) {
         let endpoints = AdminEndpoints(patience: .seconds(60), freshness: freshness) { [clock] in clock.now }
-        let server = try AdminServer(ListenAddress(host: "127.0.0.1", port: 0))
-        server.start(endpoints.routes)
+        let server = try AdminTestServer(endpoints.routes)
         endpoints.attach(AdminSource(loops: ["kafka"]) { [loop] in loop.ask($0) })
         return (endpoints, server)
     }
 
-    /// Clients that have sent a request each.
-    private func clients(_ count: Int, _ server: AdminServer) throws -> [AdminClient] {
+    /// Connects clients that send one request each.
+    private func clients(_ count: Int, _ server: AdminTestServer) throws -> [AdminClient] {
         try (0..<count).map { number in
-            let client = try AdminClient(server.address.port)
+            let client = try server.client()
             client.send(AdminClient.request("GET", ["/livez", "/readyz", "/metrics"][number % 3]))
             return client
         }
     }
 
-    @Test func requestsAtOnceShareOneObservation() throws {
+    @Test func concurrentRequestsShareOneObservation() throws {
         let (endpoints, server) = try endpoint(freshness: .zero)
-        defer { server.stop() }
         let first = try clients(1, server)
         try eventually("the loop is asked") { loop.asked == 1 }
         let others = try clients(9, server)
-        try eventually("the others wait") { endpoints.worker?.waitingCount == 9 }
+        try eventually("the other requests wait") { endpoints.worker?.waitingCount == 9 }
         #expect(loop.asked == 1)
         loop.release()
         for client in first + others { #expect(client.answer()?.status == 200) }
         #expect(loop.asked == 1)
-        // It is too old at once.
-        #expect(try AdminClient.get("/readyz", server.address.port).status == 200)
+        // With a freshness of zero each observation is outdated at once.
+        #expect(try server.get("/readyz").status == 200)
         #expect(loop.asked == 2)
     }
 
-    @Test func requestsSoonAfterTakeTheSameObservation() throws {
+    @Test func requestsWithinTheFreshnessReuseAnObservation() throws {
         let (_, server) = try endpoint()
-        defer { server.stop() }
         loop.release()
         for client in try clients(30, server) { #expect(client.answer()?.status == 200) }
         #expect(loop.asked == 1)
         clock.advance(by: .milliseconds(199))
-        #expect(try AdminClient.get("/metrics", server.address.port).status == 200)
+        #expect(try server.get("/metrics").status == 200)
         #expect(loop.asked == 1)
         clock.advance(by: .milliseconds(1))
-        #expect(try AdminClient.get("/livez", server.address.port).status == 200)
-        #expect(try AdminClient.get("/metrics", server.address.port).status == 200)
+        #expect(try server.get("/livez").status == 200)
+        #expect(try server.get("/metrics").status == 200)
         #expect(loop.asked == 2)
     }
 
-    @Test func whoLeavesTakesNothingFromOthers() throws {
+    @Test func closedConnectionDoesNotAffectOtherWaiters() throws {
         let (endpoints, server) = try endpoint()
-        defer { server.stop() }
         let first = try clients(1, server)
         try eventually("the loop is asked") { loop.asked == 1 }
         let others = try clients(3, server)
-        try eventually("the others wait") { endpoints.worker?.waitingCount == 3 }
+        try eventually("the other requests wait") { endpoints.worker?.waitingCount == 3 }
         first[0].leave()
         others[1].leave()
         loop.release()
@@ -120,15 +118,14 @@ struct AdminSharingTests {
         #expect(loop.asked == 1)
     }
 
-    @Test func anotherWorkerIsObservedAnew() throws {
+    @Test func newWorkerIsObservedAgain() throws {
         let (endpoints, server) = try endpoint()
-        defer { server.stop() }
         loop.release()
-        #expect(try AdminClient.get("/readyz", server.address.port).status == 200)
+        #expect(try server.get("/readyz").status == 200)
         endpoints.detach()
-        #expect(try AdminClient.get("/readyz", server.address.port).status == 503)
+        #expect(try server.get("/readyz").status == 503)
         endpoints.attach(AdminSource(loops: ["kafka"]) { [loop] in loop.ask($0) })
-        #expect(try AdminClient.get("/readyz", server.address.port).status == 200)
+        #expect(try server.get("/readyz").status == 200)
         #expect(loop.asked == 2)
     }
 }

@@ -9,31 +9,38 @@ import Testing
 
 @testable import Gateway
 
-/// Partitions of the changelog on their way into the store.
+/// Restores partitions of the changelog into the store.
 @Suite struct ChangelogRestorerTests {
-    private final class Bed: Sendable {
-        // nonisolated(unsafe): set once; each is used by one thread at a time.
-        nonisolated(unsafe) let kafka: TestKafka
-        let directory: TemporaryDirectory
+    /// A store and its restorer, which end with the last reference.
+    private final class Restoration {
+        let kafka: TestKafka
         let store: RetryStore
-        let news = Mutex<[ChangelogRestorer.News]>([])
+        let restorer: ChangelogRestorer
+        private let news = News()
 
-        init(partitions: Int) throws {
-            kafka = try TestKafka([("changelog", partitions)])
-            directory = try TemporaryDirectory("restore")
-            var settings = RetryStore.Settings(directory: directory.file("store"), sourceTopic: "jobs")
+        private final class News: Sendable {
+            let all = Mutex<[ChangelogRestorer.News]>([])
+        }
+
+        init(_ bed: WorkerBed) throws {
+            kafka = bed.kafka
+            var settings = RetryStore.Settings(directory: bed.directory.file("store"), sourceTopic: "jobs")
             settings.isChangelogBacked = true
             store = try RetryStore(settings)
-        }
-
-        func restorer() throws -> ChangelogRestorer {
-            try ChangelogRestorer(
+            restorer = try ChangelogRestorer(
                 store: store, topic: kafka.topic("changelog"), properties: kafka.clientProperties,
                 logger: Logger(label: "test", factory: { _ in SwiftLogNoOpLogHandler() }),
-                extend: {}, news: { [self] news in self.news.withLock { $0.append(news) } })
+                extend: {}, news: { [news] item in news.all.withLock { $0.append(item) } })
         }
 
-        /// Items whose offsets are what they are due at, ten of each device.
+        deinit {
+            restorer.close()
+            store.close()
+        }
+
+        var newsCount: Int { news.all.withLock { $0.count } }
+
+        /// Produces items, ten for each device, which are due at the instants equal to their offsets.
         func fill(_ partition: Int32, _ count: Int) throws {
             try kafka.produce(
                 to: "changelog",
@@ -57,7 +64,7 @@ import Testing
             store.openCopies(partitions: [partition], reachedAfter: 0) { result in
                 opened.withLock { $0 = result }
             }
-            return try eventually("a copy") { opened.withLock { $0 } }.get()[0].handle
+            return try eventually("the copy is open") { opened.withLock { $0 } }.get()[0].handle
         }
 
         func due(_ handle: StorePartition) throws -> [Int64] {
@@ -65,13 +72,13 @@ import Testing
             store.scanDue(handle, after: nil, through: .max, limit: 100_000) { result in
                 scanned.withLock { $0 = result }
             }
-            return try eventually("a scan") { scanned.withLock { $0 } }.get().entries.map(\.due)
+            return try eventually("the scan has ended") { scanned.withLock { $0 } }.get().entries.map(\.due)
         }
 
         /// Waits until a partition is restored.
         func position(of handle: StorePartition) throws -> Int64 {
             try eventually("partition \(handle.number) is restored") {
-                news.withLock { news in
+                news.all.withLock { news in
                     for case .restored(let restored, let position) in news where restored === handle {
                         return position
                     }
@@ -81,41 +88,40 @@ import Testing
         }
     }
 
-    @Test func partitionsAreRestoredWholeWhileTheirRecordsAreCounted() throws {
-        let bed = try Bed(partitions: 12)
-        for partition: Int32 in 0..<12 where partition != 5 { try bed.fill(partition, 40 + Int(partition)) }
-        let handles = try (0..<12).map { try bed.copy($0) }
-        let restorer = try bed.restorer()
-        defer {
-            restorer.close()
-            bed.store.close()
+    @Test func partitionsAreRestoredCompletelyAndTheirRecordsCounted() throws {
+        try withBed(changelogPartitions: 12) { bed in
+            let restoration = try Restoration(bed)
+            for partition: Int32 in 0..<12 where partition != 5 {
+                try restoration.fill(partition, 40 + Int(partition))
+            }
+            let handles = try (0..<12).map { try restoration.copy($0) }
+            let restorer = restoration.restorer
+            restorer.restore(handles.map { .init(handle: $0, position: nil) })
+            for handle in handles {
+                let count = handle.number == 5 ? 0 : 40 + Int64(handle.number)
+                #expect(try restoration.position(of: handle) == count)
+                #expect(try restoration.due(handle) == Array(0..<count))
+            }
+            #expect(restorer.restored.load(ordering: .relaxed) == 11 * 40 + 66 - 5)
+            try eventually("no record remains") { restorer.remaining.load(ordering: .relaxed) == 0 }
+            #expect(restoration.newsCount == 12)
         }
-        restorer.restore(handles.map { .init(handle: $0, position: nil) })
-        for handle in handles {
-            let count = handle.number == 5 ? 0 : 40 + Int64(handle.number)
-            #expect(try bed.position(of: handle) == count)
-            #expect(try bed.due(handle) == Array(0..<count))
-        }
-        #expect(restorer.restored.load(ordering: .relaxed) == 11 * 40 + 66 - 5)
-        try eventually("nothing remains") { restorer.remaining.load(ordering: .relaxed) == 0 }
-        #expect(bed.news.withLock { $0.count } == 12)
     }
 
-    /// The first opening is at the changelog's end, and so complete at once; but by then it was taken away.
-    @Test func theEndOfAFormerOpeningIsNotThatOfTheNext() throws {
-        let bed = try Bed(partitions: 1)
-        try bed.fill(0, 300)
-        let former = try bed.copy(0)
-        let next = try bed.copy(0)
-        let restorer = try bed.restorer()
-        defer {
-            restorer.close()
-            bed.store.close()
+    /// The first restore is complete at once because it starts at the changelog's end, but it was cancelled before
+    /// that.
+    @Test func cancelledRestoreDoesNotCompleteTheNextOne() throws {
+        try withBed(changelogPartitions: 1) { bed in
+            let restoration = try Restoration(bed)
+            try restoration.fill(0, 300)
+            let former = try restoration.copy(0)
+            let next = try restoration.copy(0)
+            let restorer = restoration.restorer
+            restorer.restore([.init(handle: former, position: 300)])
+            restorer.cancel([0])
+            restorer.restore([.init(handle: next, position: nil)])
+            #expect(try restoration.position(of: next) == 300)
+            #expect(try restoration.due(next) == Array(0..<300))
         }
-        restorer.restore([.init(handle: former, position: 300)])
-        restorer.cancel([0])
-        restorer.restore([.init(handle: next, position: nil)])
-        #expect(try bed.position(of: next) == 300)
-        #expect(try bed.due(next) == Array(0..<300))
     }
 }

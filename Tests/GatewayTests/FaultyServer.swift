@@ -3,7 +3,7 @@ import HTTP2
 import TestSupport
 import Testing
 
-/// `Tests/FaultyServer/faulty_apns.py`: a server of another make, in a process of its own.
+/// `Tests/FaultyServer/faulty_apns.py`, a server with an independent HTTP/2 implementation, in its own process.
 final class FaultyServer {
     let port: Int
     let caFile: String
@@ -42,7 +42,7 @@ final class FaultyServer {
         /// By device token.
         var requests: [String: Int] = [:]
         var accepted: [String: Int] = [:]
-        /// When the requests came, in seconds after the first.
+        /// Arrival of each request, in seconds after the first.
         var times: [Double] = []
 
         var allRequests: Int { requests.values.reduce(0, +) }
@@ -62,10 +62,5 @@ final class FaultyServer {
             }
         }
         return books
-    }
-
-    func stop() throws {
-        process.closeInput()
-        try process.wait()
     }
 }

@@ -4,10 +4,11 @@ import SluiceModel
 import TestSupport
 import Testing
 
-/// Workers against a server that fails in one way for some seconds, and then works: every job has one outcome, no job is
-/// given up before its expiration, and pushes are repeated only where an answer was lost.
+/// Workers against a server that fails in one way for some seconds, and then works.
+///
+/// Every job has one outcome, and no job ends before its expiration. Pushes are repeated only where an answer was lost.
 @Suite struct FaultyServerTests {
-    /// The results of a worker's run against a server that failed and worked again.
+    /// Results of a worker's run against a server that failed and recovered.
     private struct Run {
         var outcomes: [OutcomeSummary]
         var books: FaultyServer.Books
@@ -22,51 +23,50 @@ import Testing
     }
 
     /// - Parameters:
-    ///   - seconds: how long the fault lasts, from the first request on.
-    ///   - jobs: in all; they are produced while it lasts.
+    ///   - seconds: duration of the fault, from the first request on.
+    ///   - jobs: number of jobs, all of which are produced during the fault.
     private func run(
         _ fault: String, seconds: Double = 3, jobs: Int = 400, payload: Int = 100,
         _ change: (inout Configuration) -> Void = { _ in },
         _ push: (inout PushDescription, Int) -> Void = { _, _ in }
     ) throws -> Run {
-        let bed = try WorkerBed()
-        let server = try FaultyServer(fault: fault, seconds: seconds)
-        let worker = try bed.worker {
-            $0.apns.port = server.port
-            $0.apns.caFile = server.caFile
-            $0.apns.requestTimeout = .seconds(2)
-            $0.apns.progressTimeout = .seconds(1)
-            $0.delivery.retry = .init(initial: .milliseconds(50), maximum: .seconds(1))
-            change(&$0)
-        }
-        var produced = 0
-        let begin = ContinuousClock.now
-        try eventually("all jobs are produced") {
-            let due = min(1, (ContinuousClock.now - begin) / .seconds(seconds))
-            let next = max(1, Int(Double(jobs) * due))
-            if next > produced {
-                let first = produced
-                try bed.produce(next - first, seed: UInt64(7_000 + first)) {
-                    $0.ttl = 3 * 86_400
-                    $0.payload = Array(
-                        #"{"aps":{"alert":"\#(String(repeating: "x", count: payload))"}}"#.utf8)
-                    push(&$0, $1)
-                }
-                produced = next
+        try withBed { bed in
+            let server = try FaultyServer(fault: fault, seconds: seconds)
+            let worker = try bed.worker {
+                $0.apns.port = server.port
+                $0.apns.caFile = server.caFile
+                $0.apns.requestTimeout = .seconds(2)
+                $0.apns.progressTimeout = .seconds(1)
+                $0.delivery.retry = .init(initial: .milliseconds(50), maximum: .seconds(1))
+                change(&$0)
             }
-            return produced == jobs
+            var produced = 0
+            let begin = ContinuousClock.now
+            try eventually("all jobs are produced") {
+                let due = min(1, (ContinuousClock.now - begin) / .seconds(seconds))
+                let next = max(1, Int(Double(jobs) * due))
+                if next > produced {
+                    let first = produced
+                    try bed.produce(next - first, seed: UInt64(7_000 + first)) {
+                        $0.ttl = 3 * 86_400
+                        $0.payload = Array(
+                            #"{"aps":{"alert":"\#(String(repeating: "x", count: payload))"}}"#.utf8)
+                        push(&$0, $1)
+                    }
+                    produced = next
+                }
+                return produced == jobs
+            }
+            let outcomes = try bed.waitForOutcomes(jobs)
+            let recovery = (ContinuousClock.now - begin) / .seconds(1) - seconds
+            let counters = worker.snapshot().shards
+            bed.stop(worker)
+            let books = server.books
+            bed.outcomes.poll()
+            #expect(bed.readOutcomes().count == jobs, "each job has one outcome")
+            #expect(WorkerBed.places(outcomes).count == jobs)
+            return Run(outcomes: outcomes, books: books, counters: counters, recovery: recovery)
         }
-        let outcomes = try bed.waitForOutcomes(jobs)
-        let recovery = (ContinuousClock.now - begin) / .seconds(1) - seconds
-        let counters = worker.snapshot().shards
-        #expect(bed.stop(worker).failure == nil)
-        let books = server.books
-        try server.stop()
-        bed.simulator.stop()
-        bed.outcomes.poll()
-        #expect(bed.readOutcomes().count == jobs, "one outcome for each job")
-        #expect(WorkerBed.places(outcomes).count == jobs)
-        return Run(outcomes: outcomes, books: books, counters: counters, recovery: recovery)
     }
 
     /// All pushes end as accepted, and none is accepted twice by the server.
@@ -78,13 +78,13 @@ import Testing
 
     // MARK: No answers
 
-    @Test func aServerThatNeverAnswers() throws {
+    @Test func silentServerDelaysPushesAndLosesNone() throws {
         let run = try run("silent")
         expectAll(run, "silent")
     }
 
-    /// All answers come after their requests were given up.
-    @Test func aServerThatAnswersTooLate() throws {
+    /// All answers arrive after their requests have timed out.
+    @Test func lateAnswersCountAsAttemptsAndLoseNothing() throws {
         let run = try run("late:2.5", jobs: 100)
         expectAll(run, "late")
         for outcome in run.outcomes {
@@ -93,7 +93,7 @@ import Testing
     }
 
     /// 5 % of the requests are never answered.
-    @Test func onlyWhatIsDroppedIsRepeated() throws {
+    @Test func onlyUnansweredPushesAreRepeated() throws {
         let run = try run("silent:0.05", jobs: 1_000)
         expectAll(run, "dropped")
         #expect(run.books.connections == 2, "no connection is closed")
@@ -104,7 +104,7 @@ import Testing
 
     // MARK: Resets
 
-    @Test func refusedStreamsAreSentAgain() throws {
+    @Test func refusedStreamsAreRetriedOnTheSameConnections() throws {
         let run = try run("reset:7:0.1")
         expectAll(run, "REFUSED_STREAM 10 %")
         #expect(run.books.connections == 2)
@@ -112,7 +112,7 @@ import Testing
     }
 
     @Test(arguments: ["reset:7", "reset:2", "reset:8", "without-status"])
-    func aStormOfBrokenStreamsIsAnOutage(_ fault: String) throws {
+    func manyBrokenStreamsOpenTheCircuit(_ fault: String) throws {
         let run = try run(fault, seconds: 4)
         expectAll(run, "\(fault)")
         #expect(run.counters.circuitsOpened > 0)
@@ -124,13 +124,13 @@ import Testing
 
     /// Each connection ends after one answer.
     @Test(arguments: ["goaway:0:Shutdown", "goaway:11:TooManyRequests", "goaway:0:IdleTimeout"])
-    func connectionsThatEndAtOnceAreFew(_ fault: String) throws {
+    func connectionsEndingAtOnceAreReplacedSparingly(_ fault: String) throws {
         let run = try run(fault, seconds: 8)
         expectAll(run, "\(fault)")
         #expect(run.books.connections <= 12, "\(run.books.connections) connections")
     }
 
-    @Test func oneInTenShutdownsReplacesFewConnections() throws {
+    @Test func occasionalShutdownAnswersReplaceFewConnections() throws {
         let run = try run("status:503:Shutdown:0.1", seconds: 6, jobs: 2_000)
         expectAll(run, "503 Shutdown 10 %")
         #expect(run.books.connections <= 10, "\(run.books.connections) connections")
@@ -138,13 +138,13 @@ import Testing
 
     // MARK: Limits
 
-    @Test func streamsThatGoAndComeBack() throws {
+    @Test func pushesResumeWhenTheStreamLimitRecovers() throws {
         let run = try run("streams", seconds: 6)
         expectAll(run, "streams 1000, 1, 0, 1000")
         #expect(run.counters.stuckConnections > 0)
     }
 
-    @Test func aWindowThatIsNeverCredited() throws {
+    @Test func connectionWithoutWindowUpdatesIsReplaced() throws {
         let run = try run("window", seconds: 5, payload: 1_500)
         expectAll(run, "no window")
         #expect(run.counters.stuckConnections > 0)
@@ -156,44 +156,44 @@ import Testing
     @Test(arguments: [
         "status:503:ServiceUnavailable:1.0:3600", "status:503:ServiceUnavailable:0.9", "status:302::1.0",
     ])
-    func anEndpointInTroubleKeepsAllPushes(_ fault: String) throws {
+    func failingEndpointGetsFewRequestsAndLosesNoPush(_ fault: String) throws {
         let run = try run(fault, seconds: 4) {
             $0.delivery.retry.retryAfterLimit = .seconds(5)
         } _: { push, number in
             push.priority = number % 2 == 0 ? 10 : 5
         }
         expectAll(run, "\(fault)")
-        // The circuit looks at the answers of a second before it opens, and at those that come then.
+        // The circuit evaluates the answers of one second before it opens.
         let late = run.books.times.count { $0 > 1.5 && $0 < 4 }
         #expect(late < 40, "\(late) requests after a second and a half")
     }
 
-    /// A fifth of the devices gets 500 for as long as the old limit of attempts lasted.
-    @Test func aPartialOutageGivesNothingUp() throws {
+    /// A fifth of the devices gets status 500 for more than eight attempts.
+    @Test func pushesSurviveALongPartialOutage() throws {
         let run = try run("devices:500:InternalServerError:0.2", seconds: 6)
         expectAll(run, "500 for 20 % of the devices")
         #expect(run.outcomes.contains { $0.attempts > 8 })
     }
 
     @Test(arguments: [201, 204])
-    func everySuccessIsOne(_ status: Int) throws {
+    func anySuccessStatusAcceptsThePush(_ status: Int) throws {
         let run = try run("success:\(status)", seconds: 1, jobs: 50)
         expectAll(run, "\(status)")
         #expect(run.books.allRequests == 50)
     }
 
-    @Test func aForbiddenPushIsNotRepeated() throws {
+    @Test func forbiddenPushesStopTheTopicWithoutRetries() throws {
         let run = try run("status:403:Forbidden")
         let rejected = run.outcomes.filter { $0.kind == .rejected }
         #expect(rejected.allSatisfy { $0.reason == "Forbidden" })
         #expect(rejected.count + run.count(.accepted) == run.outcomes.count)
-        #expect(rejected.count < 20, "the topic stops: \(rejected.count)")
+        #expect(rejected.count < 20, "\(rejected.count) pushes before the topic stopped")
         for outcome in rejected { #expect(run.books.requests[outcome.deviceToken] == 1) }
         #expect(run.recovery < 20)
     }
 
-    /// Every token is wrong, as in the wrong environment.
-    @Test func aWrongEnvironmentCostsNoTokens() throws {
+    /// APNs refuses every token, as it does in the wrong environment.
+    @Test func wrongEnvironmentDeletesNoTokens() throws {
         let run = try run("status:400:BadDeviceToken")
         let rejected = run.outcomes.filter { $0.kind == .rejected }
         #expect(rejected.count + run.count(.accepted) == run.outcomes.count)
@@ -203,7 +203,7 @@ import Testing
         #expect(run.recovery < 20)
     }
 
-    @Test func aReasonThatNobodyKnowsIsKept() throws {
+    @Test func unknownReasonAppearsInOutcomeAndCounters() throws {
         let run = try run("status:400:Odd one:1.0", seconds: 1, jobs: 20)
         #expect(run.counters.unknownReasons.keys.contains("Odd one"))
         #expect(run.outcomes.contains { $0.kind == .rejected && $0.reason == "Odd one" })

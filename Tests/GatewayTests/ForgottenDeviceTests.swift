@@ -6,44 +6,45 @@ import SluiceModel
 import TestSupport
 import Testing
 
-/// Presences of devices leave the store and the changelog when they have expired.
+/// Expired presences of devices are removed from the store and the changelog.
 struct ForgottenDeviceTests {
-    @Test func aPresenceThatHasExpiredLeavesTheChangelog() throws {
-        let bed = try WorkerBed()
-        func worker() throws -> Worker {
-            try bed.worker {
-                $0.store = .init(
-                    directory: bed.directory.file("store"), after: .seconds(1), changelog: .on,
-                    transactions: .off)
+    @Test func expiredPresenceIsRemovedFromTheChangelog() throws {
+        try withBed { bed in
+            func worker() throws -> Worker {
+                try bed.worker {
+                    $0.store = .init(
+                        directory: bed.directory.file("store"), after: .seconds(1), changelog: .on,
+                        transactions: .off)
+                }
             }
-        }
-        let device = SeededRandom.hexadecimal(seed: 1_117)
-        let other = SeededRandom.hexadecimal(seed: 1_118)
-        let first = try worker()
-        // Pushes live for 30 days at most, and so does what they could wait for.
-        let longAgo = wallClockMilliseconds() - 31 * 86_400_000
-        try bed.produce([
-            event("offline", of: device, #","occurred-at":\#(longAgo)"#), event("offline", of: other),
-        ])
-        try bed.waitForOutcomes(2)
-        #expect(bed.stop(first).failure == nil)
+            let device = SeededRandom.hexadecimal(seed: 1_117)
+            let other = SeededRandom.hexadecimal(seed: 1_118)
+            let first = try worker()
+            // Presences expire after 30 days, because no push lives longer.
+            let longAgo = wallClockMilliseconds() - 31 * 86_400_000
+            try bed.produce([
+                event("offline", of: device, #","occurred-at":\#(longAgo)"#), event("offline", of: other),
+            ])
+            try bed.waitForOutcomes(2)
+            bed.stop(first)
 
-        let changelog = try TopicReader(bed.kafka, "changelog", partitions: WorkerBed.partitions)
-        func states(_ device: String) -> [Bool] {
-            changelog.poll()
-            return changelog.records.filter { $0.keyText == "\u{2}\(device)" }.map { $0.value != nil }
-        }
-        try eventually("both are known") { states(device) == [true] && states(other) == [true] }
+            let changelog = try TopicReader(bed.kafka, "changelog", partitions: WorkerBed.partitions)
+            func states(_ device: String) -> [Bool] {
+                changelog.poll()
+                return changelog.records.filter { $0.keyText == "\u{2}\(device)" }.map { $0.value != nil }
+            }
+            try eventually("the changelog has both devices") {
+                states(device) == [true] && states(other) == [true]
+            }
 
-        // A worker that knows nothing of them asks the store.
-        let second = try worker()
-        try bed.produce([held("a", to: device), held("b", to: other)])
-        let outcomes = try bed.waitForOutcomes(3)
-        #expect(outcomes.map(\.kind).sorted { "\($0)" < "\($1)" } == [.accepted, .applied, .applied])
-        try eventually("the changelog forgets the device") { states(device) == [true, false] }
-        #expect(states(other) == [true])
-        #expect(second.snapshot().shards.store.forgotten == 1)
-        #expect(bed.stop(second).failure == nil)
-        bed.simulator.stop()
+            // The second worker knows neither device, so it asks the store.
+            let second = try worker()
+            try bed.produce([held("a", to: device), held("b", to: other)])
+            let outcomes = try bed.waitForOutcomes(3)
+            #expect(outcomes.map(\.kind).sorted { "\($0)" < "\($1)" } == [.accepted, .applied, .applied])
+            try eventually("the changelog has removed the device") { states(device) == [true, false] }
+            #expect(states(other) == [true])
+            #expect(second.snapshot().shards.store.forgotten == 1)
+        }
     }
 }

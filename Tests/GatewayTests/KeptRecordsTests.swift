@@ -28,9 +28,9 @@ import Testing
             && parts.value?.allSatisfy { $0 == UInt8(truncatingIfNeeded: number) } == true
     }
 
-    @Test func recordsAreFoundByTheirHandlesWhileTheOldestLeave() {
+    @Test func keptRecordsAreFoundWhileOlderOnesAreForgotten() {
         var kept = KeptRecords()
-        // Handles begin anew in the midst of it.
+        // The handles overflow to zero during the test.
         let first = UInt32.max - 4_000
         var oldest = first
         for step in UInt32(0)..<20_000 {
@@ -49,7 +49,7 @@ import Testing
         #expect(kept.count == 0 && kept.byteCount == 0)
     }
 
-    @Test func handlesThatWereNotKeptAreNobodys() {
+    @Test func handlesNeverKeptFindNoRecord() {
         var kept = KeptRecords()
         keep(5, in: &kept)
         keep(9, in: &kept)
@@ -65,7 +65,7 @@ import Testing
         #expect(isLater)
     }
 
-    @Test func memoryOfABacklogIsLetGoOf() {
+    @Test func memoryOfForgottenBacklogIsReleased() {
         var kept = KeptRecords()
         for number in UInt32(0)..<70 { keep(number, in: &kept, bytes: 1 << 20) }
         kept.forget(before: 70)
@@ -74,7 +74,7 @@ import Testing
         #expect(isFound && kept.byteCount == 14)
     }
 
-    @Test func absentAndEmptyPartsAreToldApart() {
+    @Test func absentAndEmptyPartsStayDistinct() {
         var kept = KeptRecords()
         let empty = UnsafeRawBufferPointer(start: nil, count: 0)
         kept.keep(0, .change, partition: 3, key: empty, value: nil, opaque: 1)
@@ -84,7 +84,7 @@ import Testing
         #expect(parts[1].key == nil && parts[1].value != nil)
     }
 
-    @Test func headersComeBackAsTheyWere() {
+    @Test func headersAreKeptUnchanged() {
         var row = ByteWriter()
         let headers: [(name: String, value: [UInt8]?)] = [("a", [1, 2, 3]), ("", nil), ("später", [])]
         for header in headers {

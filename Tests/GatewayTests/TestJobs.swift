@@ -3,11 +3,11 @@ import SluiceModel
 import TestSupport
 import Testing
 
-// Jobs of the one app that the tests' workers have.
+// Jobs of the app that all workers of these tests have.
 
 let newsTopic = "com.example.news"
 
-/// A push of one device; its payload names it.
+/// A push to one device, with an alert.
 func push(
     _ alert: String, to device: String, _ change: (inout PushDescription) -> Void = { _ in }
 ) -> EncodedJob {
@@ -17,7 +17,7 @@ func push(
     return JobEncoder.binary(push)
 }
 
-/// The same, which waits while its device is offline.
+/// A push that waits while its device is offline.
 func held(
     _ alert: String, to device: String, _ change: (inout PushDescription) -> Void = { _ in }
 ) -> EncodedJob {
@@ -36,9 +36,9 @@ func event(_ name: String, of device: String, _ more: String = "") throws -> Enc
 }
 
 extension Worker {
-    /// Waits until nothing is in memory and so many devices are known to have something in the store.
+    /// Waits until all pushes have left memory and this many devices have items in the store.
     func waitUntilEvicted(devices: Int) throws {
-        try eventually("all of \(devices) devices has left memory") {
+        try eventually("the pushes of \(devices) devices have left memory") {
             let shards = snapshot().shards
             return shards.evictedDevices == devices && shards.states.allSatisfy { $0 == 0 }
         }

@@ -9,10 +9,10 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// Pushes that a newer version has stored, and this one can't send after a roll-back, end with an outcome.
+/// Stored pushes that this version can't send, for instance after a roll-back, end with an outcome.
 struct UnsendableTests {
     private let device = SeededRandom.hexadecimal(seed: 981)
-    /// More than any connection, scheduler or push type takes.
+    /// A payload longer than any connection, scheduler or push type accepts.
     private let tooLong = #"{"aps":{"alert":""# + String(repeating: "a", count: 60_000) + #""}}"#
 
     private func worker(
@@ -26,7 +26,7 @@ struct UnsendableTests {
         }
     }
 
-    /// The stored form of a push with another payload.
+    /// Returns the stored form of a push with ``tooLong`` as its payload.
     private func poison(_ bytes: UnsafeRawBufferPointer) throws -> [UInt8] {
         try withUnsafeTemporaryAllocation(byteCount: StoredPush.longestToken, alignment: 1) { text in
             var stored = try StoredPush(decoding: bytes, tokenText: text)
@@ -54,7 +54,7 @@ struct UnsendableTests {
         return try RetryStore(settings)
     }
 
-    /// All items of a store.
+    /// Returns all items of a store.
     private func entries(_ store: RetryStore) throws -> [Entry] {
         let entries = Mutex<[Entry]>([])
         let failure = Mutex<RetryStoreError?>(nil)
@@ -89,18 +89,18 @@ struct UnsendableTests {
         #expect(ended.deviceToken == device)
         #expect(ended.collapseIdentifier == "poisoned")
         #expect(outcomes.count { $0.kind == .accepted } == 1)
-        try eventually("the store forgets the item") {
+        try eventually("the store has removed the item") {
             let shards = worker.snapshot().shards
             return shards.store.removals == 1 && shards.store.unsendable == 1
         }
         #expect(log.messages.count(containing: "exceeds a limit") == 1)
         #expect(log.messages.count(containing: device) == 0)
         #expect(worker.snapshot().shards.unaccounted == 0)
-        #expect(bed.stop(worker).failure == nil)
+        bed.stop(worker)
         #expect(bed.simulator.summary.requests == 1)
     }
 
-    /// Handles of the store must be gone when the worker opens it.
+    /// Replaces the payload of the only item. Closes the store before the worker opens it.
     private func poisonStore(_ bed: WorkerBed) throws {
         let store = try open(bed, "store", isChangelogBacked: false)
         let entry = try #require(try entries(store).first)
@@ -122,56 +122,56 @@ struct UnsendableTests {
         store.close()
     }
 
-    @Test func aPoisonedItemOfTheStore() throws {
-        let bed = try WorkerBed()
-        let first = try worker(bed, "store", changelog: .off)
-        try bed.produce([
-            try event("offline", of: device),
-            held("short", to: device) { $0.collapseIdentifier = "poisoned" },
-        ])
-        try first.waitUntilEvicted(devices: 1)
-        #expect(bed.stop(first).failure == nil)
+    @Test func unsendableItemOfTheStoreEndsAsUndeliverable() throws {
+        try withBed { bed in
+            let first = try worker(bed, "store", changelog: .off)
+            try bed.produce([
+                try event("offline", of: device),
+                held("short", to: device) { $0.collapseIdentifier = "poisoned" },
+            ])
+            try first.waitUntilEvicted(devices: 1)
+            bed.stop(first)
 
-        try poisonStore(bed)
-        let log = LogRecorder()
-        let second = try worker(bed, "store", changelog: .off, log: log)
-        try check(bed, second, log, outcomes: 1)
-        #expect(log.messages.count(containing: "can't be read; it stays in the store") > 0)
-        let left = try open(bed, "store", isChangelogBacked: false)
-        defer { left.close() }
-        #expect(try entries(left).map(\.key.offset) == [-7])
-        bed.simulator.stop()
+            try poisonStore(bed)
+            let log = LogRecorder()
+            let second = try worker(bed, "store", changelog: .off, log: log)
+            try check(bed, second, log, outcomes: 1)
+            #expect(log.messages.count(containing: "can't be read; it stays in the store") > 0)
+            let left = try open(bed, "store", isChangelogBacked: false)
+            defer { left.close() }
+            #expect(try entries(left).map(\.key.offset) == [-7])
+        }
     }
 
-    @Test func aPoisonedRecordOfTheChangelog() throws {
-        let bed = try WorkerBed()
-        let first = try worker(bed, "first", changelog: .on)
-        try bed.produce([
-            try event("offline", of: device),
-            held("short", to: device) { $0.collapseIdentifier = "poisoned" },
-        ])
-        try first.waitUntilEvicted(devices: 1)
-        #expect(bed.stop(first).failure == nil)
+    @Test func unsendableRecordOfTheChangelogEndsAsUndeliverable() throws {
+        try withBed { bed in
+            let first = try worker(bed, "first", changelog: .on)
+            try bed.produce([
+                try event("offline", of: device),
+                held("short", to: device) { $0.collapseIdentifier = "poisoned" },
+            ])
+            try first.waitUntilEvicted(devices: 1)
+            bed.stop(first)
 
-        let store = try open(bed, "first", isChangelogBacked: true)
-        let entry = try #require(try entries(store).first)
-        store.close()
-        var key = ByteWriter()
-        var token = device
-        token.withUTF8 {
-            ChangelogKey.item(offset: entry.key.offset, deviceToken: UnsafeRawBufferPointer($0)).encode(
-                into: &key)
+            let store = try open(bed, "first", isChangelogBacked: true)
+            let entry = try #require(try entries(store).first)
+            store.close()
+            var key = ByteWriter()
+            var token = device
+            token.withUTF8 {
+                ChangelogKey.item(offset: entry.key.offset, deviceToken: UnsafeRawBufferPointer($0)).encode(
+                    into: &key)
+            }
+            var record = NewRecord(partition: entry.partition)
+            record.key = Array(key.bytes)
+            record.value =
+                withUnsafeBytes(of: entry.due.bigEndian) { Array($0) }
+                + (try entry.push.withUnsafeBytes { try poison($0) })
+            try bed.kafka.produce(to: "changelog", [record])
+
+            let log = LogRecorder()
+            let second = try worker(bed, "second", changelog: .on, log: log)
+            try check(bed, second, log, outcomes: 1)
         }
-        var record = NewRecord(partition: entry.partition)
-        record.key = Array(key.bytes)
-        record.value =
-            withUnsafeBytes(of: entry.due.bigEndian) { Array($0) }
-            + (try entry.push.withUnsafeBytes { try poison($0) })
-        try bed.kafka.produce(to: "changelog", [record])
-
-        let log = LogRecorder()
-        let second = try worker(bed, "second", changelog: .on, log: log)
-        try check(bed, second, log, outcomes: 1)
-        bed.simulator.stop()
     }
 }

@@ -1,5 +1,7 @@
 import APNSSimulator
 import Configuration
+import EventLoop
+import Foundation
 import HTTP2
 import Kafka
 import KafkaTestSupport
@@ -10,20 +12,45 @@ import Testing
 
 @testable import Gateway
 
-/// A simulator and workers in this process, and Kafka in its own.
+/// Runs a test with a bed, and ends all that the bed has started, whether the test fails or not.
+///
+/// - Parameters:
+///   - embedsKafka: Kafka runs in this process, where it can be made to fail.
+///   - change: sets the simulator's options.
+///   - body: the test. Workers that it leaves running must stop without a failure.
+func withBed<Result>(
+    embedsKafka: Bool = false, changelogPartitions: Int = WorkerBed.partitions,
+    simulator change: (inout SimulatorOptions) -> Void = { _ in },
+    sourceLocation: SourceLocation = #_sourceLocation, _ body: (WorkerBed) throws -> Result
+) throws -> Result {
+    let bed = try WorkerBed(embedsKafka: embedsKafka, changelogPartitions: changelogPartitions, change)
+    let result: Result
+    do {
+        result = try body(bed)
+    } catch {
+        bed.abandon()
+        throw error
+    }
+    bed.stop(sourceLocation: sourceLocation)
+    return result
+}
+
+/// A simulator and workers in this process, and Kafka in its own. `withBed` makes one.
 final class WorkerBed {
     static let partitions = 3
 
     let kafka: TestKafka
     let directory: TemporaryDirectory
-    let simulator: Simulator
+    private(set) var simulator: Simulator
     let outcomes: TopicReader
     let deadLetters: TopicReader
+    /// Workers that nobody has waited for, oldest first.
+    private var running: [Worker] = []
+    /// Ends the other things that the test has started.
+    private var endings: [() -> Void] = []
 
-    /// - Parameter embedsKafka: in this process, where it can be made to fail.
-    init(
-        embedsKafka: Bool = false, changelogPartitions: Int = WorkerBed.partitions,
-        _ change: (inout SimulatorOptions) -> Void = { _ in }
+    fileprivate init(
+        embedsKafka: Bool, changelogPartitions: Int, _ change: (inout SimulatorOptions) -> Void
     ) throws {
         let topics = [
             ("jobs", Self.partitions), ("outcomes", Self.partitions), ("dead", 1),
@@ -74,6 +101,8 @@ final class WorkerBed {
         return configuration
     }
 
+    /// Starts a worker.
+    @discardableResult
     func worker(
         log handler: any LogHandler = SwiftLogNoOpLogHandler(),
         longestAbsence: Int64 = RestoreLimits.longestAbsence,
@@ -84,7 +113,66 @@ final class WorkerBed {
         let worker = try Worker(
             configuration: configuration(change), logger: logger, longestAbsence: longestAbsence)
         worker.start()
+        running.append(worker)
         return worker
+    }
+
+    // MARK: Ends
+
+    /// Stops a worker. Its failure is an issue, unless it `mayFail`.
+    @discardableResult
+    func stop(
+        _ worker: Worker, mayFail: Bool = false, sourceLocation: SourceLocation = #_sourceLocation
+    ) -> WorkerResult {
+        worker.requestStop()
+        return waitUntilStopped(worker, mayFail: mayFail, sourceLocation: sourceLocation)
+    }
+
+    /// Waits for the end of a worker. Its failure is an issue, unless it `mayFail`.
+    @discardableResult
+    func waitUntilStopped(
+        _ worker: Worker, mayFail: Bool = false, sourceLocation: SourceLocation = #_sourceLocation
+    ) -> WorkerResult {
+        running.removeAll { $0 === worker }
+        let result = worker.waitUntilStopped()
+        if !mayFail { #expect(result.failure == nil, sourceLocation: sourceLocation) }
+        return result
+    }
+
+    /// Runs `ending` at the end of the test.
+    func atEnd(_ ending: @escaping () -> Void) { endings.append(ending) }
+
+    /// Ends everything after a test that has passed.
+    fileprivate func stop(sourceLocation: SourceLocation) {
+        for ending in endings.reversed() { ending() }
+        while let worker = running.last { stop(worker, sourceLocation: sourceLocation) }
+        simulator.stop()
+    }
+
+    /// Ends everything after a test that has failed. A worker that can't end delays the other tests for a minute at
+    /// most.
+    fileprivate func abandon() {
+        for ending in endings.reversed() { ending() }
+        let workers = running
+        for worker in workers { worker.requestStop() }
+        let isDone = BlockingFlag()
+        Thread.detachNewThread {
+            for worker in workers { _ = worker.waitUntilStopped() }
+            isDone.set()
+        }
+        _ = isDone.wait(seconds: 60)
+        simulator.stop()
+    }
+
+    /// Another simulator takes the place of the one so far, on its port. It checks no provider tokens and has no
+    /// faults.
+    func replaceSimulator() throws {
+        simulator.stop()
+        var options = SimulatorOptions()
+        options.certificateDirectory = directory.path
+        options.port = simulator.port
+        simulator = try Simulator(options: options)
+        simulator.start()
     }
 
     // MARK: Jobs
@@ -127,11 +215,6 @@ final class WorkerBed {
     /// Places of the jobs with an outcome.
     static func places(_ outcomes: [OutcomeSummary]) -> Set<String> {
         Set(outcomes.map { "\($0.partition)/\($0.offset)" })
-    }
-
-    func stop(_ worker: Worker) -> WorkerResult {
-        worker.requestStop()
-        return worker.waitUntilStopped()
     }
 
     func committed() throws -> Int64 {

@@ -5,16 +5,14 @@ import Testing
 
 @Suite("Worker plan: what follows from a configuration")
 struct WorkerPlanTests {
-    @Test("a revocation ends long before the group takes the member for gone")
-    func revocation() {
+    @Test func revocationTakesAtMostHalfThePollInterval() {
         var kafka = Configuration.Kafka(bootstrapServers: "localhost:9092")
         #expect(KafkaSetup(kafka).longestRevocation == .seconds(150))
         kafka.consumerProperties = [.init(name: "max.poll.interval.ms", value: "12000")]
         #expect(KafkaSetup(kafka).longestRevocation == .seconds(6))
     }
 
-    @Test("a server's authority has an IPv6 address in brackets, and no port where it is the scheme's")
-    func authority() {
+    @Test func authorityBracketsIPv6AndOmitsDefaultPort() {
         #expect(CredentialPoolPlanner.authority(host: "::1", port: 2197) == "[::1]:2197")
         #expect(CredentialPoolPlanner.authority(host: "fe80::2", port: 443) == "[fe80::2]")
         #expect(

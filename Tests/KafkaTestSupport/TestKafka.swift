@@ -3,13 +3,13 @@ import Kafka
 import SluiceModel
 import TestSupport
 
-/// The Kafka of a test: `sluice kafka` as a separate process, or the brokers that
-/// `SLUICE_TEST_BOOTSTRAP_SERVERS` names. Topics and groups have unique names, so that tests don't interfere.
+/// The Kafka of a test: `sluice kafka` as its own process, or the brokers that `SLUICE_TEST_BOOTSTRAP_SERVERS` names.
+/// Topics and groups have unique names, so that tests don't interfere.
 public final class TestKafka {
     public let bootstrapServers: String
     public let suffix: String
     private let cluster: ChildProcess?
-    /// The embedded cluster of a test that makes Kafka fail; nil for other tests.
+    /// The embedded cluster of a test that injects failures; nil for all other tests.
     public let embedded: EmbeddedCluster?
     private let topics: [String]
 
@@ -17,16 +17,16 @@ public final class TestKafka {
         ProcessInfo.processInfo.environment["SLUICE_TEST_BOOTSTRAP_SERVERS"]
     }
 
-    /// A program that controls broker N of ``realBrokers``: `kill N`, `startone N`, `pause N` or `resume N`, N
-    /// from 1 to 3. Nil when tests must not control the brokers.
+    /// A program that controls broker N of 1 to 3 of ``realBrokers``: `kill N`, `startone N`, `pause N`, `resume N`.
+    /// Nil: the brokers can't be controlled.
     public static var brokerCommand: String? {
         realBrokers == nil ? nil : ProcessInfo.processInfo.environment["SLUICE_TEST_BROKER_COMMAND"]
     }
 
     /// - Parameters:
-    ///   - topics: Base names with their partitions; ``topic(_:)`` gives the real names. `changelog` is compacted where
-    ///     the cluster supports compaction.
-    ///   - isOwn: Whether to start a cluster in any case, for a test that suspends or changes Kafka itself.
+    ///   - topics: base names with their partitions; ``topic(_:)`` returns the real names. `changelog` is compacted on
+    ///     real brokers.
+    ///   - isOwn: excludes the brokers of the environment, for a test that suspends Kafka.
     public init(_ topics: [(name: String, partitions: Int)], isOwn: Bool = false) throws {
         let suffix = String(UInt64.random(in: .min ... .max), radix: 36)
         self.suffix = suffix
@@ -55,7 +55,7 @@ public final class TestKafka {
         self.cluster = cluster
     }
 
-    /// Starts an embedded cluster in this process, which can be made to fail, whatever the environment names.
+    /// An embedded cluster in this process, which can inject failures. Excludes the brokers of the environment.
     public init(embedding topics: [(name: String, partitions: Int)]) throws {
         let suffix = String(UInt64.random(in: .min ... .max), radix: 36)
         self.suffix = suffix
@@ -78,7 +78,7 @@ public final class TestKafka {
     /// The group of the test's workers.
     public var group: String { "workers-\(suffix)" }
 
-    /// Suspends the test's own Kafka, which then accepts data and answers nothing.
+    /// Stops Kafka's process, which answers nothing from now on. The cluster must be the test's own.
     public func suspend() {
         precondition(cluster != nil, "other tests need these brokers")
         cluster?.suspend()
@@ -125,7 +125,7 @@ public final class TestKafka {
         return try bytes.withUnsafeBytes { try body($0) }
     }
 
-    /// Sum of the offsets that a group has committed for a topic.
+    /// Returns the sum of the offsets that a group has committed for a topic.
     public func committed(group: String, topic: String, partitions: Int) throws -> Int64 {
         var properties = clientProperties
         properties["group.id"] = group
@@ -179,7 +179,7 @@ public struct ReadRecord: Sendable {
     }
 }
 
-/// Reads a topic from its beginning, as records arrive.
+/// Reads a topic from its beginning.
 public final class TopicReader {
     private let consumer: KafkaConsumer
     private let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 1000)
@@ -187,8 +187,8 @@ public final class TopicReader {
 
     public init(_ kafka: TestKafka, _ topic: String, partitions: Int) throws {
         consumer = try KafkaConsumer(properties: kafka.clientProperties, topics: []) { _ in }
-        // Offset 0 instead of `.beginning`. After asking a broker that doesn't know the topic yet, librdkafka
-        // 2.0.2 may hang in `rd_kafka_destroy` (its issue 3470).
+        // Not `.beginning`: librdkafka 2.0.2 would ask for its offset, and a broker may not know the new topic yet.
+        // Then `rd_kafka_destroy` may not return (librdkafka's issue 3470).
         try consumer.assign(
             (0..<Int32(partitions)).map {
                 TopicPartitionOffset(topic: kafka.topic(topic), partition: $0, start: .offset(0))
@@ -200,7 +200,7 @@ public final class TopicReader {
         buffer.deallocate()
     }
 
-    /// Appends arrived records to ``records``.
+    /// Appends new records to ``records``.
     public func poll() {
         let count = consumer.poll(into: buffer, timeoutMilliseconds: 20)
         for index in 0..<count {

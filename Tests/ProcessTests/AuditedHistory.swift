@@ -1,7 +1,7 @@
 import Foundation
 import SluiceModel
 
-/// Where a job's record is: partition and offset of the jobs topic.
+/// Partition and offset of a job's record in the jobs topic.
 struct JobPlace: Hashable, Comparable, CustomStringConvertible {
     var partition: Int32
     var offset: Int64
@@ -18,8 +18,7 @@ struct JobPlace: Hashable, Comparable, CustomStringConvertible {
     var description: String { "\(partition)@\(offset)" }
 }
 
-/// What a test asked for, in the words of the test: nothing of it comes from the worker. Instants are milliseconds
-/// since the epoch.
+/// A job as the test produced it. No part of it comes from the worker. Instants are milliseconds since the epoch.
 struct AuditedJob {
     enum Kind {
         case push(AuditedPush)
@@ -34,16 +33,16 @@ struct AuditedJob {
 
     enum DeviceEvent: Equatable {
         case online, offline, unregistered
-        /// Of the notification with this `apns-id`.
+        /// The receipt of the notification with this `apns-id`.
         case receipt(String)
-        /// To this device token.
+        /// The change to this device token.
         case tokenChanged(String)
     }
 
     var place: JobPlace
     var deviceToken: String
     var kind: Kind
-    /// Just before it was produced.
+    /// The instant just before the job was produced.
     var produced: Int64
 
     var push: AuditedPush? {
@@ -58,19 +57,19 @@ struct AuditedJob {
 }
 
 struct AuditedPush {
-    /// Every job of an audited load names its own.
+    /// The `apns-id` is unique within an audited load.
     var apnsID: String
     var topic: String
     var collapseID: String?
     var delivery = DeliveryMode.accept
-    /// Nothing may reach APNs from here on.
+    /// No attempt may reach APNs from this instant on; nil: no limit.
     var expiration: Int64?
-    /// Nothing may reach APNs before.
+    /// No attempt may reach APNs before this instant; nil: no limit.
     var deliverAt: Int64?
 }
 
-/// Pushes of which the newest takes the place of the others: those of one device token as the producer named it, topic
-/// and collapse identifier, or the one of an `apns-id`.
+/// Identity of pushes of which the newest supersedes the others: device token as produced, topic and collapse
+/// identifier. A push without collapse identifier is alone with its `apns-id`.
 struct AuditedIdentity: Hashable, CustomStringConvertible {
     var deviceToken: String
     var topic: String
@@ -85,7 +84,7 @@ struct AuditedIdentity: Hashable, CustomStringConvertible {
     var description: String { "\(deviceToken.prefix(8))… \(topic) \(name)" }
 }
 
-/// An outcome as it was read.
+/// An outcome as the test read it.
 struct AuditedOutcome {
     var place: JobPlace
     var kind: OutcomeKind
@@ -93,7 +92,7 @@ struct AuditedOutcome {
     var apnsID: String
     var supersededBy: String?
     var finished: Int64
-    /// When the test had it.
+    /// The instant at which the test read the outcome.
     var read: Int64
 
     init(
@@ -136,46 +135,46 @@ extension AuditedArrival {
     }
 }
 
-/// A worker from its start to its end.
+/// The life of a worker from its start to its end.
 struct WorkerLife {
     enum End {
-        /// By SIGKILL: what was not committed is done again, by the next one.
+        /// SIGKILL: the next worker repeats all that was not committed.
         case killed
-        /// In order: nothing is done again.
+        /// An orderly stop: the next worker repeats nothing.
         case stopped
     }
 
     var start: Int64
     var end: End?
-    /// Jobs with an outcome that was read before so many more commits of their partition were seen that nothing of them
-    /// is left to do again, by what was known when this life ended.
+    /// Jobs of which the next worker has nothing to repeat: enough commits of their partition followed their outcomes
+    /// before this life ended.
     var settled: Set<JobPlace> = []
 }
 
-/// A worker begins with a partition whose earlier worker did not end in order: what that had not committed is done again.
+/// A worker's start with a partition whose earlier worker did not stop in order. Uncommitted work is repeated.
 struct Takeover {
     var time: Int64
-    /// What was committed before: all below is known to whoever has the partition.
+    /// The committed offset at that time. The next worker knows all jobs below it.
     var committed: Int64
 }
 
-/// All that a test produced, and all that became of it.
+/// All jobs that a test produced, and all that it observed of them.
 struct AuditedHistory {
     var jobs: [JobPlace: AuditedJob] = [:]
-    /// As they were read.
+    /// Outcomes in the order of reading.
     var outcomes: [AuditedOutcome] = []
-    /// In the simulator's order.
+    /// Arrivals in the simulator's order.
     var arrivals: [AuditedArrival] = []
     var lives: [WorkerLife] = []
-    /// By partition, in the order of time.
+    /// Takeovers by partition, in the order of time.
     var takeovers: [Int32: [Takeover]] = [:]
-    /// When the simulator was killed: answers were lost then.
+    /// Instants at which the simulator was killed, and so lost answers.
     var simulatorDeaths: [Int64] = []
-    /// Outcomes, dead letters or lines that could not be read, which there must be none of.
+    /// Number of outcomes and log lines that could not be read, and of dead letters. It must be 0.
     var unreadable = 0
 }
 
-/// A promise that was broken.
+/// A broken promise.
 struct AuditViolation: CustomStringConvertible {
     enum Promise: String {
         case lost, doubled, unknown, unfounded, early, late, newestWins, newestLast, repeated, returned
@@ -185,7 +184,7 @@ struct AuditViolation: CustomStringConvertible {
     var promise: Promise
     var place: JobPlace?
     var text: String
-    /// What happened to its identity, a line each.
+    /// Events of the push's identity, a line each.
     var history: [String] = []
 
     var description: String {

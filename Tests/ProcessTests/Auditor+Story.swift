@@ -1,8 +1,8 @@
 import SluiceModel
 
 extension Auditor {
-    /// All that happened to a job's identity and its device, in the order of time, a line each.
-    /// - Parameter tellsAll: also of the device's other identities.
+    /// Returns the events of a job's identity and its device in the order of time, a line each.
+    /// - Parameter tellsAll: includes the other identities of the device.
     func story(of place: JobPlace, tellsAll: Bool = false) -> [String] {
         guard let job = history.jobs[place] else { return [] }
         var lines: [(time: Int64, text: String)] = []
@@ -37,7 +37,7 @@ extension Auditor {
         }
         for death in history.simulatorDeaths { lines.append((death, "the simulator is killed")) }
         let start = lines.map(\.time).min() ?? 0
-        // Stable, as instants are often the same.
+        // The order is stable, because instants are often equal.
         let order = lines.indices.sorted { (lines[$0].time, $0) < (lines[$1].time, $1) }
         return order.map { "+\(lines[$0].time - start) ms  \(lines[$0].text)" }
     }

@@ -1,28 +1,28 @@
 import SluiceModel
 
-/// Judges what became of a load by what was produced, what APNs got and what the outcomes say. It shares no code with
-/// the worker and knows nothing of how that works.
+/// Judges a load by the produced jobs, the pushes at APNs and the outcomes. The auditor shares no code with the worker
+/// and assumes nothing about its design.
 ///
-/// An *epoch* is the time between two kills of the worker, whatever orderly restarts lie between. Within one nothing is
-/// done twice; what is done again in the next is bounded by ``WorkerLife/settled``. Where several workers share the
-/// partitions, each has epochs of its own, which begin with its ``Takeover``s.
+/// An *epoch* is the time between two kills of the worker; orderly restarts don't end it. Nothing is repeated within an
+/// epoch. ``WorkerLife/settled`` bounds the repetitions in the next one. Where several workers share the partitions,
+/// each partition has its own epochs, which begin with its ``Takeover``s.
 struct Auditor {
     let history: AuditedHistory
-    /// What may lie between a decision of the worker and the simulator's clock: a push on its way, the time of an event
-    /// loop's turn.
+    /// The longest time between a decision of the worker and the push's arrival by the simulator's clock, in
+    /// milliseconds.
     static let transit: Int64 = 1_000
 
     private(set) var violations: [AuditViolation] = []
-    /// Epochs begin with these lives' starts.
+    /// Starts of the lives that begin an epoch.
     private let epochStarts: [Int64]
     private var places: [String: JobPlace] = [:]
     private var outcomes: [JobPlace: [AuditedOutcome]] = [:]
     private var arrivals: [JobPlace: [AuditedArrival]] = [:]
-    /// Positions in the history's arrivals.
+    /// Indices into the history's arrivals.
     private var arrivalOrder: [JobPlace: [Int]] = [:]
     private var arrivalsOfToken: [String: [AuditedArrival]] = [:]
     private var identities: [AuditedIdentity: [JobPlace]] = [:]
-    /// Device tokens by what they were changed to.
+    /// Former device tokens by the token that they were changed to.
     private var formerTokens: [String: Set<String>] = [:]
     private var events: [String: [AuditedJob]] = [:]
     private var cancels: [AuditedJob] = []
@@ -64,10 +64,11 @@ struct Auditor {
     private mutating func judge() {
         if history.unreadable > 0 { note(.unreadable, nil, "\(history.unreadable) records or lines") }
         for arrival in history.arrivals where places[arrival.apnsID] == nil {
-            note(.unknown, nil, "nobody produced \(arrival.apnsID), which was pushed")
+            note(.unknown, nil, "a push of \(arrival.apnsID), which was never produced")
         }
         for outcome in history.outcomes where history.jobs[outcome.place] == nil {
-            note(.unknown, outcome.place, "an outcome (\(outcome.kind.name)) of what nobody produced")
+            note(
+                .unknown, outcome.place, "an outcome (\(outcome.kind.name)) of a job that was never produced")
         }
         for job in history.jobs.values.sorted(by: { $0.place < $1.place }) {
             judgeOutcomes(job)
@@ -80,7 +81,7 @@ struct Auditor {
 
     // MARK: Epochs
 
-    /// Number of the epoch of a partition that an instant lies in.
+    /// Returns the number of a partition's epoch at an instant.
     private func epoch(_ time: Int64, _ partition: Int32) -> Int {
         epochStarts.count { $0 <= time } + (history.takeovers[partition]?.count { $0.time <= time } ?? 0)
     }
@@ -169,7 +170,7 @@ struct Auditor {
 
     // MARK: Tokens
 
-    /// The tokens that a job may be pushed to: its own, and what that was changed to.
+    /// Returns the tokens that a job may be pushed to: its own token, and those that it was changed to.
     private func tokens(of job: AuditedJob) -> Set<String> {
         var all: Set = [job.deviceToken]
         var open = [job.deviceToken]
@@ -207,7 +208,7 @@ struct Auditor {
             {
                 note(.afterEnd, job.place, "it was pushed after its outcome, \(outcome.kind.name)")
             }
-            // A receipt that does not come is a reason to push again.
+            // A missing receipt is a reason to push again.
             if let last = lastAccepted, push.delivery != .confirm,
                 self.epoch(last, job.place.partition) == epoch,
                 !answersLost(last, arrival.time)
@@ -221,7 +222,7 @@ struct Auditor {
 
     // MARK: Kills
 
-    /// What was settled when a worker ended does not come back.
+    /// A job that was settled when a worker ended must not be repeated.
     private mutating func judgeReturns() {
         for (number, life) in history.lives.enumerated() {
             guard life.end != nil, number + 1 < history.lives.count else { continue }
@@ -230,10 +231,11 @@ struct Auditor {
                 for outcome in outcomes[place] ?? [] where outcome.finished >= next {
                     note(
                         .returned, place,
-                        "a second outcome, though it was settled when worker \(number) ended")
+                        "a second outcome, although it was settled when worker \(number) ended")
                 }
                 for arrival in arrivals[place] ?? [] where arrival.time >= next {
-                    note(.returned, place, "pushed again, though it was settled when worker \(number) ended")
+                    note(
+                        .returned, place, "pushed again, although it was settled when worker \(number) ended")
                     break
                 }
             }
@@ -242,9 +244,11 @@ struct Auditor {
 
     // MARK: Newest wins
 
-    /// Of one identity: within an epoch no older push arrives after a newer one, nor after a newer one has ended as
-    /// expired. In the first epoch after a kill the older ones may come once more, in their order; then the newest that
-    /// APNs had comes again as well, or ends otherwise after that.
+    /// Judges the order of one identity. Within an epoch no older push arrives after a newer one has arrived or
+    /// expired.
+    ///
+    /// After a kill, older pushes may arrive once more, in their order. Then the newest push that APNs had must arrive
+    /// again, or end in another way after them.
     private mutating func judgeOrder(_ identity: AuditedIdentity, _ places: [JobPlace]) {
         let all = places.flatMap { place in (arrivalOrder[place] ?? []).map { (place, $0) } }
             .sorted { $0.1 < $1.1 }.map { ($0.0, history.arrivals[$0.1]) }
@@ -254,7 +258,7 @@ struct Auditor {
         var newest: (epoch: Int, place: JobPlace)?
         for (place, arrival) in all {
             let epoch = epoch(arrival.time, partition)
-            // Where a token has changed they need not have met.
+            // Pushes to different tokens of a device need not have met.
             if let newer = expired.first(where: {
                 place < $0.place && $0.finished + Self.transit < arrival.time
                     && $0.deviceToken == arrival.deviceToken
@@ -269,7 +273,7 @@ struct Auditor {
         }
         let accepted = all.filter { $0.1.status == 200 }
         guard let last = accepted.last, let top = accepted.map(\.0).max(), last.0 < top else { return }
-        // Within an epoch nothing explains it; in a later one the newest was taken up again as well.
+        // In a later epoch the worker may have processed the newest push again, too.
         let epoch = epoch(last.1.time, partition)
         let shown = accepted.last { $0.0 == top }.map { self.epoch($0.1.time, partition) } ?? 0
         let endedAgain =
@@ -281,7 +285,7 @@ struct Auditor {
 
     // MARK: Presence
 
-    /// While a device is offline, nothing is sent to it that asks to be held then.
+    /// While a device is offline, no push arrives that asks to be held.
     private mutating func judgePresence(_ token: String, _ events: [AuditedJob]) {
         for (index, event) in events.enumerated() where event.event == .offline {
             let back = events[(index + 1)...].first { later in
@@ -297,7 +301,8 @@ struct Auditor {
         }
     }
 
-    /// The start of the first worker that may have to learn it again: one that follows a kill before it was settled.
+    /// Returns the start of the first worker that may not know the event: it followed a kill before the event was
+    /// settled.
     private func forgotten(_ event: AuditedJob, after outcome: AuditedOutcome) -> Int64 {
         let takeover = history.takeovers[event.place.partition]?.first {
             $0.time > outcome.finished && $0.committed <= event.place.offset
@@ -319,7 +324,7 @@ struct Auditor {
             guard let place = places[arrival.apnsID], let push = history.jobs[place]?.push,
                 push.delivery != .accept
             else { continue }
-            // What came before the event may have been in flight, once.
+            // A push from before the event may have been in flight, once.
             if place < event.place, wasInFlight.insert(place).inserted { continue }
             note(.sentOffline, place, "it was pushed while its device was offline, since \(event.place)")
         }
@@ -328,7 +333,7 @@ struct Auditor {
     // MARK: Notes
 
     private mutating func note(_ promise: AuditViolation.Promise, _ place: JobPlace?, _ text: String) {
-        // The first ones tell the most.
+        // The first violations explain the most.
         let lines =
             violations.count < 5 ? place.map { story(of: $0, tellsAll: promise == .sentOffline) } ?? [] : []
         violations.append(AuditViolation(promise: promise, place: place, text: text, history: lines))

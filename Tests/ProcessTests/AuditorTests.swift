@@ -1,7 +1,7 @@
 import SluiceModel
 import Testing
 
-/// A made-up history: one device, a collapse identifier, a push each ten seconds unless told otherwise.
+/// An invented history of one device, with one collapse identifier unless the test sets another.
 private struct Story {
     static let token = String(repeating: "ab", count: 32)
     static let other = String(repeating: "cd", count: 32)
@@ -52,7 +52,7 @@ private struct Story {
                 supersededBy: successor.map { "id-\($0.offset)" }, finished: time, read: time + 5))
     }
 
-    /// Pushed and accepted at once.
+    /// Adds an accepted push and its outcome.
     mutating func delivered(_ place: JobPlace, at time: Int64, token: String = Story.token) {
         arrives(place, at: time, token: token)
         outcome(place, .accepted, at: time + 10)
@@ -73,10 +73,10 @@ private struct Story {
     var broken: [AuditViolation.Promise] { Auditor(history).violations.map(\.promise) }
 }
 
-/// The auditor finds what is planted, and nothing where all is well.
+/// The auditor reports planted violations, and nothing in a correct history.
 @Suite("Auditor of whole processes")
 struct AuditorTests {
-    @Test func aLifeInOrderIsRight() {
+    @Test func orderlyHistoryHasNoViolations() {
         var story = Story()
         let first = story.push(at: 0)
         story.arrives(first, at: 10, status: 503)
@@ -96,13 +96,13 @@ struct AuditorTests {
         let expires = story.push(at: 12_000) { ($0.expiration, $0.collapseID) = (13_000, nil) }
         story.outcome(expires, .expired, at: 13_010)
         #expect(story.broken == [])
-        // An orderly restart ends no epoch, and takes nothing from what is known.
+        // An orderly restart ends no epoch, and the next worker knows all.
         story.stopped(at: 20_000, settled: [first, offline])
         story.outcome(first, .accepted, at: 20_010)
         #expect(story.broken.sorted { $0.rawValue < $1.rawValue } == [.doubled, .returned])
     }
 
-    @Test func aTakeoverBeginsAnEpochOfItsPartitionAlone() {
+    @Test func takeoverStartsAnEpochOfOnlyItsPartition() {
         var story = Story()
         let offline = story.event(.offline, at: 0)
         let push = story.push(at: 1_000)
@@ -113,7 +113,7 @@ struct AuditorTests {
         var elsewhere = story
         elsewhere.history.takeovers[1] = [Takeover(time: 5_000, committed: 0)]
         #expect(Set(elsewhere.broken) == [.doubled, .repeated, .afterEnd, .sentOffline])
-        // Repeats are explained; what was committed before is known to the next as well.
+        // The takeover explains the repetitions. The next worker still knows the event that was committed before.
         var known = story
         known.history.takeovers[0] = [Takeover(time: 5_000, committed: offline.offset + 1)]
         #expect(known.broken == [.sentOffline])
@@ -121,7 +121,7 @@ struct AuditorTests {
         #expect(story.broken == [])
     }
 
-    @Test func whatIsLostIsFound() {
+    @Test func jobWithoutOutcomeIsLost() {
         var story = Story()
         let push = story.push(at: 0)
         story.arrives(push, at: 10)
@@ -132,7 +132,7 @@ struct AuditorTests {
         #expect(story.broken == [.lost, .lost])
     }
 
-    @Test func aSecondOutcomeNeedsAKill() {
+    @Test func secondOutcomeWithoutKillIsAViolation() {
         var story = Story()
         let push = story.push(at: 0)
         story.delivered(push, at: 10)
@@ -148,12 +148,12 @@ struct AuditorTests {
         story.killed(at: 1_000)
         story.delivered(again, at: 1_100)
         #expect(story.broken == [])
-        // Not twice after one kill.
+        // A kill explains a single repetition.
         story.outcome(again, .accepted, at: 1_300)
         #expect(story.broken == [.doubled])
     }
 
-    @Test func whatWasSettledDoesNotComeBack() {
+    @Test func settledJobReturningAfterKillIsAViolation() {
         var story = Story()
         let push = story.push(at: 0)
         story.delivered(push, at: 10)
@@ -165,7 +165,7 @@ struct AuditorTests {
         #expect(story.broken == [.returned, .returned])
     }
 
-    @Test func anOlderOneMustNotFollow() {
+    @Test func olderPushAfterNewerOneIsAViolation() {
         var story = Story()
         let older = story.push(at: 0)
         let newer = story.push(at: 10)
@@ -173,7 +173,7 @@ struct AuditorTests {
         story.arrives(older, at: 30)
         story.outcome(older, .superseded, at: 40, by: newer)
         #expect(story.broken == [.newestWins, .newestLast])
-        // Not even when it is refused.
+        // The older push must not follow even when APNs refuses it.
         story = Story()
         let refused = story.push(at: 0)
         let accepted = story.push(at: 10)
@@ -181,7 +181,7 @@ struct AuditorTests {
         story.arrives(refused, at: 30, status: 503)
         story.outcome(refused, .superseded, at: 40, by: accepted)
         #expect(story.broken == [.newestWins])
-        // Others are of no concern.
+        // Other identities have no order.
         story = Story()
         let one = story.push(at: 0)
         let two = story.push(at: 10) { $0.collapseID = "other" }
@@ -190,7 +190,7 @@ struct AuditorTests {
         #expect(story.broken == [])
     }
 
-    @Test func afterAKillTheNewestComesLast() {
+    @Test func newestPushMustArriveLastAfterKill() {
         var story = Story()
         let older = story.push(at: 0)
         let newer = story.push(at: 10)
@@ -198,45 +198,45 @@ struct AuditorTests {
         story.delivered(newer, at: 20)
         story.killed(at: 1_000)
         story.delivered(older, at: 1_100)
-        #expect(story.broken == [.newestLast], "it has to be repeated as well")
+        #expect(story.broken == [.newestLast], "the newest push must be repeated too")
         var repeated = story
         repeated.delivered(newer, at: 1_200)
         #expect(repeated.broken == [])
-        // And stays so.
+        // No older push may arrive after that.
         repeated.arrives(older, at: 1_300)
         #expect(repeated.broken.contains(.newestWins))
-        // Or it ends in another way, after that.
+        // Or the newest push ends in another way after the older one.
         story.history.jobs[newer]?.kind = .push(
             AuditedPush(apnsID: "id-1", topic: "com.example.news", collapseID: "x", expiration: 1_050))
         story.outcome(newer, .expired, at: 1_110)
         #expect(story.broken == [])
-        // But not before an older one that was kept comes back.
+        // That end doesn't explain an older push that arrives later.
         story.killed(at: 2_000)
         story.delivered(older, at: 2_100)
         #expect(story.broken == [.newestLast])
     }
 
-    @Test func anExpiredPushEndsTheOlderOnes() {
+    @Test func olderPushAfterExpiredNewerOneIsAViolation() {
         var story = Story()
         let older = story.push(at: 0) { $0.delivery = .holdWhileOffline }
         let newer = story.push(at: 10) { $0.expiration = 1_000 }
         story.outcome(older, .superseded, at: 1_100, by: newer)
         story.outcome(newer, .expired, at: 1_100)
         #expect(story.broken == [])
-        // One that was in flight may arrive at the same time.
+        // An older push in flight may arrive at about the same time.
         var late = story
         late.arrives(older, at: 1_900, status: 503)
         #expect(late.broken == [])
         late.arrives(older, at: 2_200, status: 503)
         #expect(late.broken.contains(.newestWins))
-        // After a kill all comes once more, in order, and the newer one expires once more.
+        // After a kill both pushes are repeated in order, and the newer one expires again.
         story.killed(at: 3_000)
         story.delivered(older, at: 3_100)
         story.outcome(newer, .expired, at: 3_110)
         #expect(story.broken == [])
         story.arrives(older, at: 6_000, status: 503)
         #expect(story.broken.contains(.newestWins))
-        // A newer one that went to another token has not met it.
+        // The older push has moved to another token, so the newer one has not met it.
         var moved = Story()
         let first = moved.push(at: 0)
         moved.event(.tokenChanged(Story.other), at: 10)
@@ -246,7 +246,7 @@ struct AuditorTests {
         #expect(!moved.broken.contains(.newestWins))
     }
 
-    @Test func lateAndEarlyAreFound() {
+    @Test func lateAndEarlyArrivalsAreViolations() {
         var story = Story()
         let push = story.push(at: 0) { $0.expiration = 2_000 }
         story.delivered(push, at: 3_500)
@@ -257,7 +257,7 @@ struct AuditorTests {
         #expect(story.broken == [.early])
     }
 
-    @Test func aRepeatNeedsALostAnswer() {
+    @Test func repeatedPushWithoutLostAnswerIsAViolation() {
         var story = Story()
         let push = story.push(at: 0)
         story.arrives(push, at: 10)
@@ -271,10 +271,10 @@ struct AuditorTests {
         story.arrives(confirmed, at: 60_010)
         story.event(.receipt("id-0"), at: 60_500)
         story.outcome(confirmed, .confirmed, at: 60_600)
-        #expect(story.broken == [], "without a receipt it is pushed again")
+        #expect(story.broken == [], "a missing receipt allows another push")
     }
 
-    @Test func afterTheEndNothingIsPushed() {
+    @Test func pushAfterItsOutcomeIsAViolation() {
         var story = Story()
         let push = story.push(at: 0) { $0.expiration = 60_000 }
         story.outcome(push, .expired, at: 10)
@@ -282,7 +282,7 @@ struct AuditorTests {
         #expect(story.broken == [.afterEnd])
     }
 
-    @Test func anOutcomeNeedsAReason() {
+    @Test func outcomeWithoutCauseIsUnfounded() {
         for kind in [
             OutcomeKind.accepted, .confirmed, .superseded, .cancelled, .expired, .rejected, .undeliverable,
         ] {
@@ -296,26 +296,26 @@ struct AuditorTests {
         let other = story.push(at: 0) { $0.collapseID = "other" }
         story.delivered(other, at: 10)
         story.outcome(push, .superseded, at: 10, by: other)
-        #expect(story.broken == [.unfounded], "of another identity")
+        #expect(story.broken == [.unfounded], "superseded by another identity")
         story = Story()
         let older = story.push(at: 0)
         let newer = story.push(at: 0)
         story.delivered(older, at: 10)
         story.outcome(newer, .superseded, at: 20, by: older)
-        #expect(story.broken == [.unfounded], "by an older one")
+        #expect(story.broken == [.unfounded], "superseded by an older push")
         story = Story()
         let cancel = story.job(.cancel(.collapse(topic: "com.example.news", "x")), at: 0)
         let later = story.push(at: 10)
         story.outcome(cancel, .notFound, at: 5)
         story.outcome(later, .cancelled, at: 20)
-        #expect(story.broken == [.unfounded], "by a cancel that came before")
+        #expect(story.broken == [.unfounded], "cancelled by an earlier cancel")
         story = Story()
         let event = story.job(.event(.offline), at: 0)
         story.outcome(event, .accepted, at: 5)
         #expect(story.broken == [.unfounded])
     }
 
-    @Test func whatIsHeldStaysHeld() {
+    @Test func heldPushSentToOfflineDeviceIsAViolation() {
         for (delivery, expected) in [
             (DeliveryMode.accept, []), (.holdWhileOffline, [AuditViolation.Promise.sentOffline]),
         ] {
@@ -326,7 +326,7 @@ struct AuditorTests {
             story.event(.online, at: 1_000)
             #expect(story.broken == expected)
         }
-        // What came before may be in flight, once.
+        // A push from before the event may be in flight, once.
         var story = Story()
         let push = story.push(at: 0) { $0.delivery = .holdWhileOffline }
         story.event(.offline, at: 10)
@@ -334,7 +334,7 @@ struct AuditorTests {
         story.arrives(push, at: 130)
         story.outcome(push, .accepted, at: 140)
         #expect(story.broken == [.sentOffline])
-        // An orderly restart forgets nothing, and a kill nothing that was settled.
+        // An orderly restart loses no event, and a kill loses no settled event.
         for isSettled in [true, false] {
             for isKilled in [true, false] {
                 var story = Story()
@@ -351,7 +351,7 @@ struct AuditorTests {
         }
     }
 
-    @Test func onlyTheDeviceOfAJobGetsIt() {
+    @Test func pushToAnotherDeviceIsAViolation() {
         var story = Story()
         let push = story.push(at: 0)
         story.delivered(push, at: 10, token: Story.other)
@@ -363,7 +363,7 @@ struct AuditorTests {
         #expect(story.broken == [])
     }
 
-    @Test func whatNobodyProducedIsFound() {
+    @Test func unproducedPushesAndOutcomesAreViolations() {
         var story = Story()
         let push = story.push(at: 0)
         story.delivered(push, at: 10)
@@ -375,7 +375,7 @@ struct AuditorTests {
         #expect(story.broken == [.unreadable, .unknown, .unknown, .unknown])
     }
 
-    @Test func aViolationTellsItsStory() throws {
+    @Test func violationDescribesTheHistoryOfItsIdentity() throws {
         var story = Story()
         let older = story.push(at: 0)
         let newer = story.push(at: 10)

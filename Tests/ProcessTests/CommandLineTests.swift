@@ -16,8 +16,7 @@ let deviceToken = String(repeating: "0a", count: 32)
 
 @Suite("Command line")
 struct CommandLineTests {
-    @Test("exit statuses are those of the help")
-    func exitStatuses() throws {
+    @Test func exitStatusesMatchTheHelp() throws {
         let help = try sluice("--help")
         #expect(help.exit == .status(0))
         for status in ["0", "1", "64", "65", "69", "70", "75", "78"] {
@@ -30,8 +29,7 @@ struct CommandLineTests {
         #expect(try sluice("kafka", "--topic", "a:1", "--topic", "a:2").exit == .status(64))
     }
 
-    @Test("every command has help that says what it is for")
-    func help() throws {
+    @Test func everyCommandHasHelpWithAnOverview() throws {
         let root = try sluice("--help").standardOutput
         let names = root.split(separator: "\n").drop { $0 != "SUBCOMMANDS:" }.dropFirst()
             .filter { $0.hasPrefix("  ") && !$0.hasPrefix("   ") && !$0.contains("See 'sluice") }
@@ -44,8 +42,7 @@ struct CommandLineTests {
         }
     }
 
-    @Test("config check tells every mistake on standard error and exits with 78")
-    func configCheck() throws {
+    @Test func configCheckReportsEveryMistakeAndExitsWith78() throws {
         let directory = try TemporaryDirectory("config")
         let wrong = try directory.write("kafka: {bootstrap-servers: a:1}\nlogs: {}\n", to: "wrong.yaml")
         let refused = try sluice("config", "check", wrong)
@@ -75,8 +72,7 @@ struct CommandLineTests {
             overridden.standardError.contains("environment variable SLUICE_LOG__LEVEL: log.level: `shout`"))
     }
 
-    @Test("the documented table of settings is the reference")
-    func settingsTable() throws {
+    @Test func documentedSettingsAreTheReference() throws {
         let table = try sluice("config", "reference", "--markdown")
         #expect(table.exit == .status(0))
         #expect(table.standardOutput.split(separator: "\n").count > 30)
@@ -85,8 +81,7 @@ struct CommandLineTests {
         #expect(list.standardOutput.contains("SLUICE_KAFKA__BOOTSTRAP_SERVERS"))
     }
 
-    @Test("produce refuses what no worker would take, before it connects")
-    func produceChecks() throws {
+    @Test func produceRefusesInvalidJobsBeforeConnecting() throws {
         let result = try sluice(
             "produce", "--device-token", deviceToken, "--topic", "com.example.news", "--payload", "[1]")
         #expect(result.exit == .status(65))
@@ -110,8 +105,7 @@ struct CommandLineTests {
         }
     }
 
-    @Test("an unreachable cluster is status 69, and its address is named")
-    func unreachable() throws {
+    @Test func unreachableClusterExitsWith69AndIsNamed() throws {
         let result = try sluice(
             "produce", "-b", "127.0.0.1:1", "--device-token", deviceToken, "--topic", "com.example.news",
             "--alert", "Hi", "-X", "socket.connection.setup.timeout.ms=1000")
@@ -125,14 +119,23 @@ struct CommandLineTests {
 
 @Suite("Command line: Kafka tools")
 struct KafkaToolTests {
-    @Test("kafka serves until it is stopped, and its ready file goes with it")
-    func kafka() throws {
+    /// Runs `sluice kafka` during `body`, which gets its address. After `body` SIGTERM must end it with exit status 0.
+    private func withKafka(port: UInt16 = 0, _ body: (String) throws -> Void) throws {
+        let directory = try TemporaryDirectory("kafka")
+        let kafka = try ChildProcess(
+            Executables.sluice, ["kafka", "--port", "\(port)", "--ready-file", directory.file("ready")])
+        try kafka.waits(for: "kafka is ready") { directory.read("ready") != nil }
+        try body(try #require(directory.read("ready")).trimmingCharacters(in: .whitespacesAndNewlines))
+        #expect(try kafka.stop() == .status(0))
+    }
+
+    @Test func kafkaServesItsTopicsUntilStopped() throws {
         let directory = try TemporaryDirectory("kafka")
         let ready = directory.file("ready")
         let kafka = try ChildProcess(
             Executables.sluice,
             ["kafka", "--port", "0", "--topic", "a:3", "--brokers", "2", "--ready-file", ready])
-        try kafka.waits(for: "ready file") { directory.read("ready") != nil }
+        try kafka.waits(for: "kafka is ready") { directory.read("ready") != nil }
         let servers = try #require(directory.read("ready")).split(separator: "\n")[0]
         #expect(servers.split(separator: ",").count == 2)
         let admin = try KafkaAdmin(properties: KafkaProperties(bootstrapServers: String(servers)))
@@ -143,16 +146,15 @@ struct KafkaToolTests {
         #expect(kafka.standardOutput.contains("a  3 partitions"))
     }
 
-    @Test("kafka stops with its input when it is told to, and not otherwise")
-    func stopsWithInput() throws {
+    @Test func kafkaStopsWithItsInputOnlyWhenAsked() throws {
         let directory = try TemporaryDirectory("kafka")
         let bound = try ChildProcess(
             Executables.sluice,
             ["kafka", "--port", "0", "--stop-with-input", "--ready-file", directory.file("a")])
         let free = try ChildProcess(
             Executables.sluice, ["kafka", "--port", "0", "--ready-file", directory.file("b")])
-        try bound.waits(for: "ready") { directory.read("a") != nil }
-        try free.waits(for: "ready") { directory.read("b") != nil }
+        try bound.waits(for: "the first kafka is ready") { directory.read("a") != nil }
+        try free.waits(for: "the second kafka is ready") { directory.read("b") != nil }
         bound.closeInput()
         free.closeInput()
         #expect(try bound.wait() == .status(0))
@@ -161,43 +163,36 @@ struct KafkaToolTests {
         #expect(try free.wait() == .status(0))
     }
 
-    @Test("a taken port is status 69 and named")
-    func takenPort() throws {
-        let directory = try TemporaryDirectory("kafka")
+    @Test func takenPortExitsWith69AndIsNamed() throws {
         let port = try freePort()
-        let first = try ChildProcess(
-            Executables.sluice, ["kafka", "--port", "\(port)", "--ready-file", directory.file("ready")])
-        try first.waits(for: "ready") { directory.read("ready") == "127.0.0.1:\(port)\n" }
-        let second = try sluice("kafka", "--port", "\(port)")
-        #expect(second.exit == .status(69))
-        #expect(second.standardError.contains("127.0.0.1:\(port)"))
-        #expect(try first.stop() == .status(0))
-    }
-
-    @Test("kafka without topics has those that the tools use without being told")
-    func defaultTopics() throws {
-        let directory = try TemporaryDirectory("kafka")
-        let kafka = try ChildProcess(
-            Executables.sluice, ["kafka", "--port", "0", "--ready-file", directory.file("ready")])
-        try kafka.waits(for: "ready") { directory.read("ready") != nil }
-        let servers = try #require(directory.read("ready")).trimmingCharacters(in: .whitespacesAndNewlines)
-        let job = ["-b", servers, "--device-token", deviceToken, "--topic", "a.b", "--payload", "{}"]
-        let produced = try ChildProcess.run(Executables.sluice, ["produce"] + job)
-        #expect(produced.standardOutput.hasPrefix("produced to sluice.jobs, partition "))
-        for topic in ["sluice.outcomes", "sluice.dead-letters"] {
-            let produced = try ChildProcess.run(Executables.sluice, ["produce", "--jobs-topic", topic] + job)
-            #expect(produced.exit == .status(0), "\(produced.standardError)")
+        try withKafka(port: port) { address in
+            #expect(address == "127.0.0.1:\(port)")
+            let second = try sluice("kafka", "--port", "\(port)")
+            #expect(second.exit == .status(69))
+            #expect(second.standardError.contains(address))
         }
-        let outcomes = try sluice("outcomes", "-b", servers, "--from-beginning", "--until-end", "--json")
-        #expect(outcomes.standardOutput == "{}\n")
-        let letters = try sluice(
-            "outcomes", "-b", servers, "--dead-letters", "--from-beginning", "--until-end", "--json")
-        #expect(letters.standardOutput.contains(#""key":"\#(deviceToken)""#))
-        #expect(try kafka.stop() == .status(0))
     }
 
-    @Test("produce sends a job in both modes; a file's wrong lines are left out and named")
-    func produce() throws {
+    @Test func kafkaWithoutTopicsServesTheToolsDefaults() throws {
+        try withKafka { servers in
+            let job = ["-b", servers, "--device-token", deviceToken, "--topic", "a.b", "--payload", "{}"]
+            let produced = try ChildProcess.run(Executables.sluice, ["produce"] + job)
+            #expect(produced.standardOutput.hasPrefix("produced to sluice.jobs, partition "))
+            for topic in ["sluice.outcomes", "sluice.dead-letters"] {
+                let produced = try ChildProcess.run(
+                    Executables.sluice, ["produce", "--jobs-topic", topic] + job)
+                #expect(produced.exit == .status(0), "\(produced.standardError)")
+            }
+            let outcomes = try sluice(
+                "outcomes", "-b", servers, "--from-beginning", "--until-end", "--json")
+            #expect(outcomes.standardOutput == "{}\n")
+            let letters = try sluice(
+                "outcomes", "-b", servers, "--dead-letters", "--from-beginning", "--until-end", "--json")
+            #expect(letters.standardOutput.contains(#""key":"\#(deviceToken)""#))
+        }
+    }
+
+    @Test func produceSendsBothEncodingsAndNamesInvalidLines() throws {
         let kafka = try TestKafka([("jobs", 2)])
         let servers = kafka.bootstrapServers
         let topic = kafka.topic("jobs")
@@ -257,8 +252,7 @@ struct KafkaToolTests {
         #expect(values.contains { $0.contains(#""priority":5,"ttl":60,"collapse-id":"c""#) })
     }
 
-    @Test("produce exits with 1 when a record is not acknowledged")
-    func notAcknowledged() throws {
+    @Test func produceExitsWith1WhenARecordIsUnacknowledged() throws {
         let kafka = try TestKafka([("jobs", 1)], isOwn: true)
         let job = """
             {"kind":"push","device-token":"\(deviceToken)","topic":"a.b","push-type":"alert","payload":{}}
@@ -273,12 +267,12 @@ struct KafkaToolTests {
         produce.write(job)
         do {
             let reader = try TopicReader(kafka, "jobs", partitions: 1)
-            try produce.waits(for: "the first record") {
+            try produce.waits(for: "the first record is there") {
                 reader.poll()
                 return reader.records.count == 1
             }
         }
-        // The second record never has an answer, and is given up after message.timeout.ms.
+        // The second record gets no answer, and fails after message.timeout.ms.
         kafka.suspend()
         produce.write(job)
         produce.closeInput()
@@ -286,8 +280,7 @@ struct KafkaToolTests {
         #expect(produce.standardError.contains("1 of 2 records were not acknowledged"))
     }
 
-    @Test("outcomes and dead letters are readable, and counted")
-    func outcomes() throws {
+    @Test func outcomesPrintsOutcomesAndDeadLetters() throws {
         let kafka = try TestKafka([("outcomes", 2), ("dead-letters", 1)])
         let outcome = """
             {"outcome":"rejected","device-token":"\(deviceToken)","topic":"com.example.news","push-type":"alert",\
@@ -326,8 +319,7 @@ struct KafkaToolTests {
             letters.standardOutput.contains("sluice.jobs[1]@42  apns-priority: must be 10, 5 or 1 [choice]"))
     }
 
-    @Test("outcomes waits for new ones and stops on SIGINT")
-    func tail() throws {
+    @Test func outcomesFollowsItsTopicUntilSIGINT() throws {
         let kafka = try TestKafka([("outcomes", 1)])
         let tail = try ChildProcess(
             Executables.sluice,

@@ -3,7 +3,7 @@ import SluiceModel
 import TestSupport
 import Testing
 
-/// A record that is no valid job, and what its dead letter must say.
+/// A record that is no valid job, and the error that its dead letter must name.
 private struct Malformed {
     var key: String?
     var headers: [(name: String, value: String)]
@@ -11,7 +11,7 @@ private struct Malformed {
     var field: String
     var rule: String
 
-    /// A valid record with something changed.
+    /// A valid record with one change.
     init(
         _ field: String, _ rule: String, key: String? = deviceToken,
         change: (name: String, value: String?)? = nil,
@@ -81,80 +81,79 @@ private let malformed: [Malformed] = [
 
 @Suite("Dead letters, as a process")
 struct DeadLetterTests {
-    @Test("each malformed record becomes a dead letter that names what is wrong, and the worker goes on")
-    func deadLetters() throws {
-        let installation = try Installation(partitions: 1)
-        let worker = try installation.startWorker()
-        try installation.kafka.produce(
-            to: "jobs",
-            malformed.map {
-                NewRecord(key: $0.key, value: $0.value, headers: $0.headers.map { ($0.name, $0.value) })
-            })
-        var random = SeededRandom(seed: 1)
-        try installation.produce([Installation.job(&random, number: 0)])
+    @Test func malformedRecordsBecomeDeadLettersNamingTheirError() throws {
+        try withBed(BedOptions(partitions: 1)) { bed in
+            let worker = try bed.start()
+            try bed.kafka.produce(
+                to: "jobs",
+                malformed.map {
+                    NewRecord(key: $0.key, value: $0.value, headers: $0.headers.map { ($0.name, $0.value) })
+                })
+            var random = SeededRandom(seed: 1)
+            try bed.produce([Bed.job(&random, number: 0)])
 
-        let tail = try OutcomeTail(installation)
-        try tail.wait(for: 1, of: worker)
-        let letters = try readLetters(installation, count: malformed.count, worker)
-        #expect(tail.outcomes.map(\.headline) == ["accepted"], "no malformed record has an outcome")
-        for (index, expected) in malformed.enumerated() {
-            let letter = try #require(
-                letters[Int64(index)], "record \(index), \(expected.field): \(expected.rule)")
-            #expect(letter[.field] == expected.field, "record \(index): \(letter[.message] ?? "")")
-            #expect(letter[.rule] == expected.rule, "record \(index): \(letter[.message] ?? "")")
-            #expect((letter[.message] ?? "").isEmpty == false)
-            #expect(letter[.sourceTopic] == installation.kafka.topic("jobs"))
-            #expect(letter[.sourcePartition] == "0")
-            // The record itself is as it was.
-            #expect(letter.keyText == expected.key && letter.valueText == expected.value)
-            let original = letter.headers.prefix(expected.headers.count)
-            #expect(original.map(\.name) == expected.headers.map(\.name))
-            let texts = original.map { String(decoding: $0.value ?? [], as: UTF8.self) }
-            #expect(texts == expected.headers.map(\.value))
-            #expect(letter[.message]?.contains(deviceToken) == false)
+            try bed.outcomes.wait(for: 1, of: worker)
+            let letters = try readLetters(bed, count: malformed.count, worker)
+            #expect(
+                bed.outcomes.outcomes.map(\.headline) == ["accepted"], "no malformed record has an outcome")
+            for (index, expected) in malformed.enumerated() {
+                let letter = try #require(
+                    letters[Int64(index)], "record \(index), \(expected.field): \(expected.rule)")
+                #expect(letter[.field] == expected.field, "record \(index): \(letter[.message] ?? "")")
+                #expect(letter[.rule] == expected.rule, "record \(index): \(letter[.message] ?? "")")
+                #expect((letter[.message] ?? "").isEmpty == false)
+                #expect(letter[.sourceTopic] == bed.kafka.topic("jobs"))
+                #expect(letter[.sourcePartition] == "0")
+                // The record itself is unchanged.
+                #expect(letter.keyText == expected.key && letter.valueText == expected.value)
+                let original = letter.headers.prefix(expected.headers.count)
+                #expect(original.map(\.name) == expected.headers.map(\.name))
+                let texts = original.map { String(decoding: $0.value ?? [], as: UTF8.self) }
+                #expect(texts == expected.headers.map(\.value))
+                #expect(letter[.message]?.contains(deviceToken) == false)
+            }
+            let shown = try sluice(
+                "outcomes", "-b", bed.kafka.bootstrapServers, "--dead-letters", "--from",
+                bed.kafka.topic("dead-letters"), "--from-beginning", "--until-end")
+            #expect(shown.standardOutput.split(separator: "\n").count == malformed.count)
+            #expect(worker.isRunning)
         }
-        let shown = try sluice(
-            "outcomes", "-b", installation.kafka.bootstrapServers, "--dead-letters", "--from",
-            installation.kafka.topic("dead-letters"), "--from-beginning", "--until-end")
-        #expect(shown.standardOutput.split(separator: "\n").count == malformed.count)
-        #expect(worker.isRunning)
-        #expect(try worker.stop() == .status(0))
     }
 
-    @Test("jobs of other kinds are answered")
-    func otherKinds() throws {
-        let installation = try Installation(partitions: 1)
-        let worker = try installation.startWorker()
-        let documents = [
-            #"{"kind":"device","device-token":"\#(deviceToken)","event":"offline"}"#,
-            """
-            {"kind":"push","device-token":"\(deviceToken)","topic":"com.example.news","push-type":"alert",\
-            "collapse-id":"a","delivery":"hold-while-offline","payload":{}}
-            """,
-            #"{"kind":"cancel","device-token":"\#(deviceToken)","topic":"com.example.news","collapse-id":"a"}"#,
-            #"{"kind":"cancel","device-token":"\#(deviceToken)","topic":"com.example.news","collapse-id":"a"}"#,
-            """
-            {"kind":"broadcast","channel-id":"dGVzdA==","topic":"com.example.news","ttl":60,\
-            "payload":{"aps":{"event":"update"}}}
-            """,
-        ]
-        try installation.produce(documents.compactMap { JobEncoder.document(Array($0.utf8)) })
-        let tail = try OutcomeTail(installation)
-        try tail.wait(for: documents.count, of: worker)
-        #expect(
-            tail.outcomes.sorted { $0.offset < $1.offset }.map(\.headline) == [
-                "applied: device, 0 pushes", "cancelled", "cancelled: cancel, 1 push", "not-found: cancel",
-                "undeliverable: not supported yet (kind: broadcast)",
-            ])
-        #expect(try worker.stop() == .status(0))
-        #expect(installation.pushes().isEmpty)
+    @Test func eventsCancelsAndBroadcastsHaveOutcomes() throws {
+        try withBed(BedOptions(partitions: 1)) { bed in
+            let worker = try bed.start()
+            let documents = [
+                #"{"kind":"device","device-token":"\#(deviceToken)","event":"offline"}"#,
+                """
+                {"kind":"push","device-token":"\(deviceToken)","topic":"com.example.news","push-type":"alert",\
+                "collapse-id":"a","delivery":"hold-while-offline","payload":{}}
+                """,
+                #"{"kind":"cancel","device-token":"\#(deviceToken)","topic":"com.example.news","collapse-id":"a"}"#,
+                #"{"kind":"cancel","device-token":"\#(deviceToken)","topic":"com.example.news","collapse-id":"a"}"#,
+                """
+                {"kind":"broadcast","channel-id":"dGVzdA==","topic":"com.example.news","ttl":60,\
+                "payload":{"aps":{"event":"update"}}}
+                """,
+            ]
+            try bed.produce(documents.compactMap { JobEncoder.document(Array($0.utf8)) })
+            try bed.outcomes.wait(for: documents.count, of: worker)
+            #expect(
+                bed.outcomes.outcomes.sorted { $0.offset < $1.offset }.map(\.headline) == [
+                    "applied: device, 0 pushes", "cancelled", "cancelled: cancel, 1 push",
+                    "not-found: cancel",
+                    "undeliverable: not supported yet (kind: broadcast)",
+                ])
+            try worker.end()
+            #expect(bed.pushes().isEmpty)
+        }
     }
 
-    /// The dead letters by the offset of the record they are about.
+    /// Returns the dead letters by the offsets of their records.
     private func readLetters(
-        _ installation: Installation, count: Int, _ worker: ChildProcess
+        _ bed: Bed, count: Int, _ worker: WorkerProcess
     ) throws -> [Int64: ReadRecord] {
-        let reader = try TopicReader(installation.kafka, "dead-letters", partitions: 1)
+        let reader = try TopicReader(bed.kafka, "dead-letters", partitions: 1)
         try worker.waits(for: "\(count) dead letters") {
             reader.poll()
             return reader.records.count >= count
@@ -170,6 +169,6 @@ struct DeadLetterTests {
 }
 
 extension ReadRecord {
-    /// What a dead letter says of the record it holds.
+    /// Returns a header of a dead letter.
     fileprivate subscript(_ header: DeadLetter.Header) -> String? { self.header(header.rawValue) }
 }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import sluice
 
-/// The demo's verdict must be able to be bad.
+/// The demo's audit must report bad results, too.
 @Suite("Demo: audit")
 struct DemoAuditTests {
     private func outcome(partition: Int, offset: Int, attempts: Int = 1) -> OutcomeSummary? {
@@ -15,10 +15,9 @@ struct DemoAuditTests {
         return OutcomeSummary(json: Array(json.utf8))
     }
 
-    @Test("one outcome for each valid job, one dead letter for each malformed one")
-    func right() {
+    @Test func correctResultsPassTheAudit() {
         var audit = DemoAudit(partitions: 2)
-        // An outcome may be read before the producer knows where its job is.
+        // An outcome may be read before the producer knows its job's offset.
         audit.add(outcome(partition: 1, offset: 2, attempts: 3))
         audit.produced(partition: 1, offset: 2, .outcome)
         audit.produced(partition: 0, offset: 0, .deadLetter)
@@ -30,8 +29,7 @@ struct DemoAuditTests {
         #expect(audit.latencies.percentile(50) == 42_000_000)
     }
 
-    @Test("what is missing, doubled, of the wrong kind or nobody's is found")
-    func wrong() {
+    @Test func missingDoubledAndForeignResultsFailTheAudit() {
         var audit = DemoAudit(partitions: 1)
         for offset in 0..<5 {
             audit.produced(partition: 0, offset: Int64(offset), offset == 4 ? .deadLetter : .outcome)
@@ -62,8 +60,7 @@ struct DemoAuditTests {
             })
     }
 
-    @Test("numbers for people")
-    func numbers() {
+    @Test func numbersAreFormattedForReaders() {
         #expect(Numbers.grouped(1_234_567) == "1,234,567")
         #expect(Numbers.grouped(-999) == "-999")
         #expect(Numbers.milliseconds(0.4) == "0.4 ms")
@@ -72,8 +69,7 @@ struct DemoAuditTests {
         #expect(Numbers.rate(500, over: .milliseconds(250)) == "2,000/s")
     }
 
-    @Test("the same seed gives the same load, and every job is what it is said to be")
-    func load() {
+    @Test func sameSeedGivesTheSameLoad() {
         var first = DemoLoad(seed: 3, devices: 100)
         var second = DemoLoad(seed: 3, devices: 100)
         let check = JobCheck()

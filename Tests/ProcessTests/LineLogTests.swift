@@ -23,7 +23,7 @@ struct LineLogTests {
         return handler.line(event, at: Self.time)
     }
 
-    /// Keys of an object in their order. JSONSerialization would keep only one of two equal keys.
+    /// Returns the keys of an object in their order. JSONSerialization would keep only one of two equal keys.
     private func keys(_ json: String) -> [String] {
         Array(json.utf8).withUnsafeBytes { bytes in
             var members = JSONMembers(bytes)
@@ -37,8 +37,7 @@ struct LineLogTests {
         try #require(JSONSerialization.jsonObject(with: Data(json.utf8)) as? [String: String], "\(json)")
     }
 
-    @Test("fields can't take the place of the line's own keys")
-    func collisions() throws {
+    @Test func fieldsNamedLikeTheLinesKeysAreRenamed() throws {
         let line = line(
             .json, ["message": "m", "time": "t", "level": "l", "field.message": "f", "text": "x"])
         let keys = keys(line)
@@ -50,14 +49,12 @@ struct LineLogTests {
             ])
     }
 
-    @Test("fields of the logger with such a key are renamed as well")
-    func ownMetadata() throws {
+    @Test func loggerMetadataNamedLikeAKeyIsRenamed() throws {
         let line = line(.json, ["shard": "1"], own: ["message": "m"])
         #expect(keys(line) == ["time", "level", "message", "field.message", "shard"])
     }
 
-    @Test("lines for people keep the names of fields")
-    func text() {
+    @Test func textLinesKeepTheNamesOfFields() {
         #expect(
             line(.text, ["message": "a b", "text": "x"])
                 == #"\#(Self.time) info    librdkafka message="a b" text=x"#)

@@ -1,14 +1,14 @@
 import SluiceModel
 import TestSupport
 
-/// A load for several workers: devices that come and go, and others that stay offline with pushes that are held for them.
+/// A load for several workers: devices that go offline and return, and absent devices with held pushes.
 struct ReplicaLoad {
     var random: SeededRandom
     let live: [String]
     let absent: [String]
     private var offline: Set<String> = []
     private var lastTick = ContinuousClock.now
-    /// Pushes that wait for the absent devices.
+    /// Pushes without limits in time that wait for the absent devices.
     private(set) var held: [AuditedPush] = []
 
     static let topic = "com.example.news"
@@ -26,7 +26,8 @@ struct ReplicaLoad {
 
     // MARK: Absent devices
 
-    /// The absent devices go offline, and something comes for each; a `part` of it due or expired at the instants.
+    /// Takes the absent devices offline and sends a push to each. A part of the pushes is due or expires at the
+    /// instants.
     mutating func hold(deliverAt: Int64? = nil, expiration: Int64? = nil) -> [JobDraft] {
         var drafts = absent.map { JobDraft($0, .offline) }
         for (number, token) in absent.enumerated() {
@@ -43,7 +44,7 @@ struct ReplicaLoad {
         return drafts
     }
 
-    /// Everyone is online.
+    /// Brings all devices online.
     mutating func bringBack() -> [JobDraft] {
         let drafts = (absent + live.filter { offline.contains($0) }).map { JobDraft($0, .online) }
         offline = []
@@ -52,13 +53,13 @@ struct ReplicaLoad {
 
     // MARK: Live devices
 
-    /// As many jobs as a rate of some hundred a second asks for.
-    mutating func tick(_ bed: ReplicaBed, jobs: Int = 5) throws {
+    /// Produces some jobs at most every 20 ms, which makes some hundred a second.
+    mutating func tick(_ group: ReplicaGroup, jobs: Int = 5) throws {
         guard ContinuousClock.now - lastTick > .milliseconds(20) else { return }
         lastTick = .now
-        let now = bed.now
+        let now = group.now
         let drafts = (0..<jobs).map { _ in draft(at: now) }
-        try bed.produce(drafts)
+        try group.produce(drafts)
     }
 
     private mutating func draft(at now: Int64) -> JobDraft {

@@ -3,188 +3,200 @@ import KafkaTestSupport
 import TestSupport
 import Testing
 
-/// Several workers that hand partitions over, with what is held, by way of the changelog.
+/// Several workers that hand over partitions and their held pushes through the changelog.
 @Suite("Replicas: workers that hand over to each other")
 struct ReplicaTests {
     static func number(_ name: String) -> UInt64? {
         ProcessInfo.processInfo.environment[name].flatMap { UInt64($0) }
     }
 
-    /// SLUICE_TEST_REPLICA_SEED repeats the load of a run; moments are the machine's.
+    /// SLUICE_TEST_REPLICA_SEED repeats the load of a run, but not its timing.
     static var seed: UInt64 { number("SLUICE_TEST_REPLICA_SEED") ?? .random(in: 1...1_000_000) }
 
-    /// Held pushes; SLUICE_TEST_REPLICA_DEVICES=10000 for more.
+    /// Number of held pushes; SLUICE_TEST_REPLICA_DEVICES sets another.
     static var devices: Int { Int(number("SLUICE_TEST_REPLICA_DEVICES") ?? 60) }
 
-    /// The absent devices' pushes wait in stores alone: all offsets are committed, and have left memory.
+    /// Produces the absent devices' pushes, and waits until all offsets are committed: only stores have them then.
     private func hold(
-        _ load: inout ReplicaLoad, _ bed: ReplicaBed, deliverAt: Int64? = nil, expiration: Int64? = nil
+        _ load: inout ReplicaLoad, _ group: ReplicaGroup, deliverAt: Int64? = nil, expiration: Int64? = nil
     ) throws {
-        try bed.produce(load.hold(deliverAt: deliverAt, expiration: expiration))
-        try bed.wait(for: "what is held is committed") { bed.isCommitted }
+        try group.produce(load.hold(deliverAt: deliverAt, expiration: expiration))
+        try group.wait(for: "all offsets are committed") { group.isCommitted }
     }
 
-    /// All devices are back: everything ends, and each held push has arrived.
+    /// Brings all devices back, after which all jobs end and each held push arrives.
     private func end(
-        _ load: inout ReplicaLoad, _ bed: ReplicaBed, _ what: String, seed: UInt64
+        _ load: inout ReplicaLoad, _ group: ReplicaGroup, _ what: String, seed: UInt64
     ) throws {
-        try bed.produce(load.bringBack())
-        try bed.finish()
-        #expect(load.held.allSatisfy { bed.accepted.contains($0.apnsID) }, "what was held is delivered")
-        try bed.stopAll()
-        try bed.judge(what, seed: seed)
+        try group.produce(load.bringBack())
+        try group.finish()
+        #expect(load.held.allSatisfy { group.accepted.contains($0.apnsID) }, "held pushes are delivered")
+        try group.judge(what, seed: seed)
     }
 
-    @Test("a rolling restart under load loses nothing, keeps each device's order, and what is held")
-    func rollingRestart() throws {
+    @Test func rollingRestartUnderLoadKeepsOrderAndLosesNothing() throws {
         let seed = Self.seed
         var load = ReplicaLoad(seed: seed, live: 60, absent: Self.devices)
-        let bed = try ReplicaBed(simulatorOptions: ["--latency", "5", "--jitter", "20"])
-        let names = ["one", "two", "three"]
-        try bed.start(names)
-        try hold(&load, bed)
-        let start = bed.now
-        for _ in 0..<(Self.number("SLUICE_TEST_ROLLING_RESTARTS") ?? 1) {
-            for name in names {
-                try bed.stop(name) { try load.tick(bed) }
-                try bed.start([name]) { try load.tick(bed) }
+        try withBed(BedOptions(partitions: 6, simulator: ["--latency", "5", "--jitter", "20"])) { bed in
+            let group = try ReplicaGroup(bed)
+            let names = ["one", "two", "three"]
+            try group.start(names)
+            try hold(&load, group)
+            let start = group.now
+            for _ in 0..<(Self.number("SLUICE_TEST_ROLLING_RESTARTS") ?? 1) {
+                for name in names {
+                    try group.stop(name) { try load.tick(group) }
+                    try group.start([name]) { try load.tick(group) }
+                }
             }
-        }
-        let pauses = bed.longestPauses(from: start, until: bed.now)
-        print("rolling restart, \(bed.now - start) ms: partitions without progress for \(pauses) ms at most")
-        try end(&load, bed, "rolling restart of three", seed: seed)
-        if ReplicaBed.hasTransactions {
-            #expect(bed.history.outcomes.count == bed.history.jobs.count, "seed \(seed): one outcome each")
+            let pauses = group.longestPauses(from: start, until: group.now)
+            print(
+                "rolling restart, \(group.now - start) ms: partitions without progress for \(pauses) ms at most"
+            )
+            try end(&load, group, "rolling restart of three", seed: seed)
+            if Bed.hasTransactions {
+                #expect(
+                    group.history.outcomes.count == group.history.jobs.count, "seed \(seed): one outcome each"
+                )
+            }
         }
     }
 
-    @Test("what a worker held that is gone for good is restored by another, and is in time")
-    func goneForGood() throws {
+    @Test func heldPushesOfLostWorkerAreRestoredOnTime() throws {
         let seed = Self.seed
         var load = ReplicaLoad(seed: seed, live: 0, absent: Self.devices)
-        let bed = try ReplicaBed(simulatorOptions: ["--latency", "5"])
-        try bed.start(["one", "two"])
-        let soon = (bed.now + 4_000) / 1_000 * 1_000
-        try hold(&load, bed, deliverAt: soon + 3_000, expiration: soon)
-        let lost = bed.replicas["one"]!.owned
-        #expect(!lost.isEmpty)
-        try bed.kill("one")
-        try bed.removeStore("one")
-        try bed.waitForShares()
-        let restored = bed.replicas["two"]!.lines.filter { $0.message == "partition restored" }
-            .compactMap { $0.fields["partition"].flatMap { Int32($0) } }
-        #expect(lost.isSubset(of: restored), "it is restored before the partition's jobs are taken")
-        // What is due in the meantime, by its moment or its expiration.
-        try bed.wait(for: "what is due has ended") {
-            bed.open.allSatisfy { $0.push?.deliverAt == nil && $0.push?.expiration == nil }
+        try withBed(BedOptions(partitions: 6, simulator: ["--latency", "5"])) { bed in
+            let group = try ReplicaGroup(bed)
+            try group.start(["one", "two"])
+            let soon = (group.now + 4_000) / 1_000 * 1_000
+            try hold(&load, group, deliverAt: soon + 3_000, expiration: soon)
+            let lost = group.replicas["one"]!.owned
+            #expect(!lost.isEmpty)
+            try group.kill("one")
+            try group.removeStore("one")
+            try group.waitForShares()
+            let restored = group.replicas["two"]!.lines.filter { $0.message == "partition restored" }
+                .compactMap { $0.fields["partition"].flatMap { Int32($0) } }
+            #expect(lost.isSubset(of: restored), "lost partitions are restored before their jobs are taken")
+            // Pushes that are due or expire in the meantime.
+            try group.wait(for: "due pushes have ended") {
+                group.open.allSatisfy { $0.push?.deliverAt == nil && $0.push?.expiration == nil }
+            }
+            try group.start(["three"])
+            try end(&load, group, "loss of one of two workers", seed: seed)
+            #expect(group.history.outcomes.count == group.history.jobs.count, "each job has one outcome")
+            #expect(group.history.arrivals.count == group.accepted.count, "no push is sent twice")
         }
-        try bed.start(["three"])
-        try end(&load, bed, "one of two gone for good", seed: seed)
-        #expect(bed.history.outcomes.count == bed.history.jobs.count, "one outcome each")
-        #expect(bed.history.arrivals.count == bed.accepted.count, "nothing is sent twice")
     }
 
-    @Test("from one worker to three and back under load, with what is held")
-    func scaling() throws {
+    @Test func scalingUpAndDownUnderLoadLosesNothing() throws {
         let seed = Self.seed
         var load = ReplicaLoad(seed: seed, live: 60, absent: Self.devices)
-        let bed = try ReplicaBed(simulatorOptions: ["--latency", "5", "--jitter", "20"])
-        try bed.start(["one"])
-        try hold(&load, bed)
-        let start = bed.now
-        for _ in 0..<(Self.number("SLUICE_TEST_SCALINGS") ?? 1) {
-            try bed.start(["two", "three"]) { try load.tick(bed) }
-            for name in ["three", "two"] {
-                try bed.stop(name) { try load.tick(bed) }
-                try bed.waitForShares { try load.tick(bed) }
+        try withBed(BedOptions(partitions: 6, simulator: ["--latency", "5", "--jitter", "20"])) { bed in
+            let group = try ReplicaGroup(bed)
+            try group.start(["one"])
+            try hold(&load, group)
+            let start = group.now
+            for _ in 0..<(Self.number("SLUICE_TEST_SCALINGS") ?? 1) {
+                try group.start(["two", "three"]) { try load.tick(group) }
+                for name in ["three", "two"] {
+                    try group.stop(name) { try load.tick(group) }
+                    try group.waitForShares { try load.tick(group) }
+                }
             }
+            let pauses = group.longestPauses(from: start, until: group.now)
+            print("scaling, \(group.now - start) ms: partitions without progress for \(pauses) ms at most")
+            try end(&load, group, "one, three, one", seed: seed)
         }
-        let pauses = bed.longestPauses(from: start, until: bed.now)
-        print("scaling, \(bed.now - start) ms: partitions without progress for \(pauses) ms at most")
-        try end(&load, bed, "one, three, one", seed: seed)
     }
 
-    @Test(
-        "a worker that was stopped past its session neither pushes nor says anything of what others have now")
-    func zombie() throws {
+    @Test func workerResumedPastItsSessionRepeatsNothing() throws {
         let seed = Self.seed
         var load = ReplicaLoad(seed: seed, live: 200, absent: Self.devices)
-        // Few streams and slow answers: much waits in the worker for its turn when it is stopped.
-        let bed = try ReplicaBed(simulatorOptions: ["--latency", "150", "--jitter", "40", "--streams", "2"])
-        bed.environment = ["SLUICE_APNS__MAX_CONNECTIONS": "2"]
-        try bed.start(["one", "two"])
-        try hold(&load, bed)
-        let waiting = bed.replicas["one"]!
-        try bed.wait(for: "pushes wait for their turn", meanwhile: { try load.tick(bed, jobs: 20) }) {
-            bed.open.filter { waiting.owned.contains($0.place.partition) && !$0.isHeld }.count > 60
+        // With few streams and slow answers many pushes wait in the worker when it is stopped.
+        try withBed(
+            BedOptions(partitions: 6, simulator: ["--latency", "150", "--jitter", "40", "--streams", "2"])
+        ) { bed in
+            let group = try ReplicaGroup(bed, environment: ["SLUICE_APNS__MAX_CONNECTIONS": "2"])
+            try group.start(["one", "two"])
+            try hold(&load, group)
+            let waiting = group.replicas["one"]!
+            try group.wait(for: "pushes wait for their turn", meanwhile: { try load.tick(group, jobs: 20) }) {
+                group.open.filter { waiting.owned.contains($0.place.partition) && !$0.isHeld }.count > 60
+            }
+            try group.suspend("one")
+            let stopped = group.now
+            try group.wait(
+                for: "the other worker has all partitions", meanwhile: { try load.tick(group, jobs: 1) }
+            ) {
+                group.replicas["two"]!.owned.count == bed.partitions
+            }
+            try group.wait(for: "the other worker has ended all jobs") { group.open.allSatisfy { $0.isHeld } }
+            let resumed = group.now
+            let outcomes = group.history.outcomes.count
+            let arrivals = group.history.arrivals.count
+            group.resume("one")
+            try group.waitUntilItWorks("one") { try load.tick(group, jobs: 1) }
+            try group.waitForShares()
+            try group.poll()
+            // Hand-overs may repeat jobs because the embedded cluster refuses commits while members join.
+            let handedOver = Bed.hasTransactions ? .max : group.firstAssignment(after: resumed)
+            let stale = group.history.arrivals[arrivals...].filter { $0.time < handedOver }
+            let ended = Set(group.history.outcomes[..<outcomes].map(\.place))
+            // Outcomes from before the stop may still be in the producer's queue, and only transactions fence them.
+            // Jobs don't end during the stop, so its middle separates old outcomes from new ones, even if clocks
+            // differ.
+            let repeated = group.history.outcomes[outcomes...].filter {
+                ended.contains($0.place) && $0.finished < handedOver
+                    && (Bed.hasTransactions || $0.finished > (stopped + resumed) / 2)
+            }
+            print(
+                """
+                a worker was stopped for \(resumed - stopped) ms; after it resumed: \(stale.count) pushes, \
+                \(stale.map { $0.time - resumed }) ms later, \(repeated.count) outcomes of jobs that the other had ended, \
+                \(repeated.map { $0.finished - resumed }) ms later
+                """)
+            #expect(repeated.isEmpty, "seed \(seed)")
+            let pushedAgain = stale.filter { arrival in
+                group.history.outcomes[..<outcomes].contains { $0.apnsID == arrival.apnsID }
+            }
+            #expect(pushedAgain.isEmpty, "seed \(seed): pushes of jobs that the other worker had ended")
+            try end(&load, group, "one of two stopped past its session", seed: seed)
         }
-        try bed.suspend("one")
-        let stopped = bed.now
-        try bed.wait(for: "the other one has it all", meanwhile: { try load.tick(bed, jobs: 1) }) {
-            bed.replicas["two"]!.owned.count == bed.installation.partitions
-        }
-        try bed.wait(for: "the other one has ended it") { bed.open.allSatisfy { $0.isHeld } }
-        let resumed = bed.now
-        let outcomes = bed.history.outcomes.count
-        let arrivals = bed.history.arrivals.count
-        bed.resume("one")
-        try bed.waitUntilItGoesOn("one") { try load.tick(bed, jobs: 1) }
-        try bed.waitForShares()
-        try bed.poll()
-        // The embedded cluster refuses commits while members join: what is handed over then may be repeated.
-        let handedOver = ReplicaBed.hasTransactions ? .max : bed.firstAssignment(after: resumed)
-        let stale = bed.history.arrivals[arrivals...].filter { $0.time < handedOver }
-        let ended = Set(bed.history.outcomes[..<outcomes].map(\.place))
-        // What ended before it was stopped may be in its producer's queue still; only transactions fence that. Between the
-        // two nothing ends, whatever the worker's clock and this one differ by.
-        let repeated = bed.history.outcomes[outcomes...].filter {
-            ended.contains($0.place) && $0.finished < handedOver
-                && (ReplicaBed.hasTransactions || $0.finished > (stopped + resumed) / 2)
-        }
-        print(
-            """
-            a worker was stopped for \(resumed - stopped) ms; when it went on: \(stale.count) pushes, \
-            \(stale.map { $0.time - resumed }) ms later, \(repeated.count) outcomes of what the other had ended, \
-            \(repeated.map { $0.finished - resumed }) ms later
-            """)
-        #expect(repeated.isEmpty, "seed \(seed)")
-        let pushedAgain = stale.filter { arrival in
-            bed.history.outcomes[..<outcomes].contains { $0.apnsID == arrival.apnsID }
-        }
-        #expect(pushedAgain.isEmpty, "seed \(seed): pushes of what the other had ended")
-        try end(&load, bed, "one of two stopped past its session", seed: seed)
     }
 
-    /// SLUICE_TEST_CRASHES: how many; some seconds each, as the group has to notice.
+    /// SLUICE_TEST_CRASHES sets the number of crashes. Each takes some seconds, because the group has to notice it.
     @Test(
-        "kill -9 again and again with transactions: who reads committed records sees one outcome for each job",
         .enabled(
-            if: ReplicaBed.hasTransactions,
+            if: Bed.hasTransactions,
             "the embedded cluster shows aborted records: SLUICE_TEST_BOOTSTRAP_SERVERS"))
-    func exactlyOnce() throws {
+    func crashesWithTransactionsGiveExactlyOneOutcomePerJob() throws {
         let seed = Self.seed
         let crashes = Int(Self.number("SLUICE_TEST_CRASHES") ?? 50)
         var load = ReplicaLoad(seed: seed, live: 100, absent: Self.devices)
-        let bed = try ReplicaBed(simulatorOptions: ["--latency", "5", "--jitter", "20"])
-        let names = ["one", "two"]
-        try bed.start(names)
-        try hold(&load, bed)
-        for _ in 0..<crashes {
-            let (name, jobs) = (
-                names.randomElement(using: &load.random)!, Int.random(in: 1...300, using: &load.random)
-            )
-            let count = bed.history.jobs.count + jobs
-            try bed.wait(for: "some more jobs", meanwhile: { try load.tick(bed) }) {
-                bed.history.jobs.count >= count
+        try withBed(BedOptions(partitions: 6, simulator: ["--latency", "5", "--jitter", "20"])) { bed in
+            let group = try ReplicaGroup(bed)
+            let names = ["one", "two"]
+            try group.start(names)
+            try hold(&load, group)
+            for _ in 0..<crashes {
+                let (name, jobs) = (
+                    names.randomElement(using: &load.random)!, Int.random(in: 1...300, using: &load.random)
+                )
+                let count = group.history.jobs.count + jobs
+                try group.wait(for: "more jobs are produced", meanwhile: { try load.tick(group) }) {
+                    group.history.jobs.count >= count
+                }
+                try group.kill(name)
+                try group.start([name]) { try load.tick(group, jobs: 1) }
             }
-            try bed.kill(name)
-            try bed.start([name]) { try load.tick(bed, jobs: 1) }
+            try end(&load, group, "\(crashes) crashes with transactions", seed: seed)
+            let counts = Dictionary(grouping: group.history.outcomes, by: \.place).mapValues(\.count)
+            let wrong = counts.filter { $0.value != 1 }
+            #expect(
+                wrong.isEmpty, "seed \(seed): \(wrong.count) of \(counts.count) jobs have several outcomes")
+            #expect(counts.count == group.history.jobs.count, "seed \(seed)")
         }
-        try end(&load, bed, "\(crashes) crashes with transactions", seed: seed)
-        let counts = Dictionary(grouping: bed.history.outcomes, by: \.place).mapValues(\.count)
-        let wrong = counts.filter { $0.value != 1 }
-        #expect(wrong.isEmpty, "seed \(seed): \(wrong.count) of \(counts.count) jobs have several outcomes")
-        #expect(counts.count == bed.history.jobs.count, "seed \(seed)")
     }
 }
 

@@ -7,7 +7,7 @@ import Testing
 
 @testable import RetryStore
 
-/// Disks that are full, and directories that a worker must not use.
+/// Full disks, and directories that a worker must not use.
 @Suite("Store: disks and directories that are not as they should be")
 struct StoreFaultTests {
     private static func held(_ tokens: [String], _ random: inout SeededRandom, payload: Int = 2) -> [JobDraft]
@@ -21,56 +21,61 @@ struct StoreFaultTests {
         }
     }
 
-    @Test("a worker refuses a directory that isn't its own, or is damaged, and says why; nothing is lost")
-    func refused() throws {
+    @Test func unusableStoreDirectoriesAreRefusedWithoutLoss() throws {
         var random = SeededRandom(seed: 51)
         let tokens = (0..<50).map { _ in random.hexadecimal(bytes: 32) }
-        let bed = try StoreBed()
-        try bed.start()
-        try bed.produce(tokens.map { JobDraft($0, .offline) } + Self.held(tokens, &random))
-        try bed.waitUntilCommitted()
+        try withBed(BedOptions(partitions: 4)) { bed in
+            let lives = try StoreLives(bed)
+            try lives.start()
+            try lives.produce(tokens.map { JobDraft($0, .offline) } + Self.held(tokens, &random))
+            try lives.waitUntilCommitted()
 
-        func refuse(_ text: String, store: String? = nil, jobsTopic: String? = nil) throws {
-            let path = try bed.configuration("refused.yaml", store: store, jobsTopic: jobsTopic)
-            let result = try sluice("run", "-c", path, "--stop-with-input")
-            #expect(result.exit == .status(69), "\(text): \(result.standardError)")
-            #expect(result.standardError.contains(text), "\(result.standardError)")
-            #expect(result.standardError.contains(store == nil ? "/store " : "/sys/sluice-test "))
-            #expect(!tokens.contains { result.standardError.contains($0) })
+            func refuse(_ text: String, store: String? = nil, jobsTopic: String? = nil) throws {
+                var configuration = bed.configuration(lives.options(store: store))
+                if let jobsTopic {
+                    configuration.replace("jobs: \(bed.kafka.topic("jobs"))", with: "jobs: \(jobsTopic)")
+                }
+                let path = try bed.directory.write(configuration, to: "refused.yaml")
+                let result = try sluice("run", "-c", path, "--stop-with-input")
+                #expect(result.exit == .status(69), "\(text): \(result.standardError)")
+                #expect(result.standardError.contains(text), "\(result.standardError)")
+                #expect(result.standardError.contains(store == nil ? "/store " : "/sys/sluice-test "))
+                #expect(!tokens.contains { result.standardError.contains($0) })
+            }
+            try refuse("is in use by another process")
+            try lives.stop()
+            let directory = bed.directory
+            // A store of another topic, which exists.
+            let kafka = bed.kafka
+            try refuse(
+                "keeps pushes of topic \"\(kafka.topic("jobs"))\"", jobsTopic: kafka.topic("changelog"))
+            // A directory that not even root may write.
+            try refuse("can't be written", store: "{directory: /sys/sluice-test, changelog: off}")
+
+            let current = try #require(directory.read("store/CURRENT")).trimmingCharacters(
+                in: .whitespacesAndNewlines)
+            for name in ["CURRENT", current] {
+                let file = URL(filePath: directory.file("store/\(name)"))
+                let good = try Data(contentsOf: file)
+                var bad = good
+                for index in bad.indices where index % 7 == 3 { bad[index] ^= 0x55 }
+                try bad.write(to: file)
+                try refuse("is damaged")
+                #expect(try Data(contentsOf: file) == bad, "the damaged file must not change")
+                try good.write(to: file)
+            }
+
+            // A format that a later version may write.
+            try Self.setFormat("2", directory.file("store"))
+            try refuse("has format 2")
+            try Self.setFormat("1", directory.file("store"))
+
+            try lives.start()
+            try lives.produce(tokens.map { JobDraft($0, .online) })
+            try lives.finish()
+            try lives.judge("directories refused", seed: 51)
+            #expect(lives.accepted.count == tokens.count)
         }
-        try refuse("is in use by another process")
-        try bed.stop()
-        let directory = bed.installation.directory
-        // Another topic that exists.
-        let kafka = bed.installation.kafka
-        try refuse("keeps pushes of topic \"\(kafka.topic("jobs"))\"", jobsTopic: kafka.topic("changelog"))
-        // Where even root may not write.
-        try refuse("can't be written", store: "{directory: /sys/sluice-test, changelog: off}")
-
-        let current = try #require(directory.read("store/CURRENT")).trimmingCharacters(
-            in: .whitespacesAndNewlines)
-        for name in ["CURRENT", current] {
-            let file = URL(filePath: directory.file("store/\(name)"))
-            let good = try Data(contentsOf: file)
-            var bad = good
-            for index in bad.indices where index % 7 == 3 { bad[index] ^= 0x55 }
-            try bad.write(to: file)
-            try refuse("is damaged")
-            #expect(try Data(contentsOf: file) == bad, "a damaged file is left as it is")
-            try good.write(to: file)
-        }
-
-        // What a later version may write.
-        try Self.setFormat("2", directory.file("store"))
-        try refuse("has format 2")
-        try Self.setFormat("1", directory.file("store"))
-
-        try bed.start()
-        try bed.produce(tokens.map { JobDraft($0, .online) })
-        try bed.finish()
-        try bed.stop()
-        StoreCrashTests.judge(try bed.audit(), seed: 51, "directories refused")
-        #expect(bed.accepted.count == tokens.count)
     }
 
     private static func setFormat(_ version: String, _ directory: String) throws {
@@ -97,10 +102,8 @@ struct StoreFaultTests {
         return mounted.exit == .status(0)
     }()
 
-    @Test(
-        "a full disk: reading stops with a clear error, nothing is lost, and it goes on when there is room",
-        .enabled(if: mayMount, "needs the right to mount a file system"))
-    func fullDisk() throws {
+    @Test(.enabled(if: mayMount, "needs the right to mount a file system"))
+    func fullDiskStopsReadingUntilThereIsRoom() throws {
         let disk = try TemporaryDirectory("disk")
         let mounted = try ChildProcess.run(
             "mount", ["-t", "tmpfs", "-o", "size=24m", "sluice-test", disk.path])
@@ -109,55 +112,58 @@ struct StoreFaultTests {
         var random = SeededRandom(seed: 52)
         let tokens = (0..<50).map { _ in random.hexadecimal(bytes: 32) }
         let others = (0..<20).map { _ in random.hexadecimal(bytes: 32) }
-        let bed = try StoreBed(
-            store: "{directory: \(disk.file("store")), after: 1s, write-buffer: 8MiB, changelog: off}")
-        try bed.start()
-        try bed.produce(tokens.map { JobDraft($0, .offline) })
-        try bed.waitUntilCommitted()
+        try withBed(BedOptions(partitions: 4)) { bed in
+            let lives = try StoreLives(
+                bed,
+                store: "{directory: \(disk.file("store")), after: 1s, write-buffer: 8MiB, changelog: off}")
+            try lives.start()
+            try lives.produce(tokens.map { JobDraft($0, .offline) })
+            try lives.waitUntilCommitted()
 
-        try Self.fill(disk.file("filler"), leaving: 128 << 10)
-        // More than there is room for, and then no more: RocksDB's log has its room beforehand, as much as a write buffer.
-        let failed = "the store failed; nothing is read until it works again"
-        var batches = 0
-        try bed.worker!.waits(for: "the store has failed") {
-            if batches < 120, !bed.worker!.standardError.contains(failed) {
-                batches += 1
-                try bed.produce(Self.held(tokens, &random, payload: 3_000))
+            try Self.fill(disk.file("filler"), leaving: 128 << 10)
+            // Exceeds the disk with a bounded number of batches: RocksDB preallocates its log, as much as a write
+            // buffer.
+            let failed = "the store failed; nothing is read until it works again"
+            var batches = 0
+            try lives.worker.waits(for: "the store has failed") {
+                if batches < 120, !lives.worker.log.contains(failed) {
+                    batches += 1
+                    try lives.produce(Self.held(tokens, &random, payload: 3_000))
+                }
+                try lives.poll()
+                return lives.worker.log.contains(failed)
             }
-            try bed.poll()
-            return bed.worker!.standardError.contains(failed)
-        }
-        let failure = try #require(
-            bed.worker!.standardError.split(separator: "\n").first { $0.contains(failed) })
-        #expect(failure.contains("has no room left on its disk: make room"))
-        let waiting = Self.held(others, &random)
-        try bed.produce(waiting)
-        // The worker has gone round some times more.
-        let reports = Self.reports(bed)
-        try bed.worker!.waits(for: "three reports more") { Self.reports(bed) >= reports + 3 }
-        try bed.poll()
-        #expect(bed.accepted.isEmpty, "nothing is read meanwhile")
+            let failure = try #require(
+                lives.worker.log.split(separator: "\n").first { $0.contains(failed) })
+            #expect(failure.contains("has no room left on its disk: make room"))
+            let waiting = Self.held(others, &random)
+            try lives.produce(waiting)
+            // The worker's loop continues to turn, and reads nothing.
+            let reports = Self.reports(lives)
+            try lives.worker.waits(for: "there are three more reports") { Self.reports(lives) >= reports + 3 }
+            try lives.poll()
+            #expect(lives.accepted.isEmpty, "no job is read while the store fails")
 
-        try FileManager.default.removeItem(atPath: disk.file("filler"))
-        try bed.worker!.waitForOutput("the store works again")
-        try bed.worker!.waits(for: "what waited is pushed") {
-            try bed.poll()
-            return bed.accepted.count >= others.count
+            try FileManager.default.removeItem(atPath: disk.file("filler"))
+            try lives.worker.waitForOutput("the store works again")
+            try lives.worker.waits(for: "the waiting pushes are sent") {
+                try lives.poll()
+                return lives.accepted.count >= others.count
+            }
+            try lives.waitUntilCommitted()
+            try lives.produce(tokens.map { JobDraft($0, .online) })
+            try lives.finish()
+            try lives.judge("a full disk", seed: 52)
+            #expect(lives.history.outcomes.count == lives.history.jobs.count)
+            #expect(lives.accepted.count == batches * tokens.count + others.count)
         }
-        try bed.waitUntilCommitted()
-        try bed.produce(tokens.map { JobDraft($0, .online) })
-        try bed.finish()
-        try bed.stop()
-        StoreCrashTests.judge(try bed.audit(), seed: 52, "a full disk")
-        #expect(bed.history.outcomes.count == bed.history.jobs.count)
-        #expect(bed.accepted.count == batches * tokens.count + others.count)
     }
 
-    private static func reports(_ bed: StoreBed) -> Int {
-        bed.worker!.standardError.split(separator: "\n").count { $0.contains("info    worker statistics ") }
+    private static func reports(_ lives: StoreLives) -> Int {
+        lives.worker.log.split(separator: "\n").count { $0.contains("info    worker statistics ") }
     }
 
-    /// Writes a file until the disk has only so much left.
+    /// Writes a file that leaves only this many bytes of the disk.
     private static func fill(_ path: String, leaving rest: Int) throws {
         try #require(FileManager.default.createFile(atPath: path, contents: nil))
         let file = try #require(FileHandle(forWritingAtPath: path))

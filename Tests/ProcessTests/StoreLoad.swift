@@ -1,13 +1,13 @@
 import SluiceModel
 import TestSupport
 
-/// A load that has everything that a store has to do with: devices that come and go, pushes that are held, scheduled,
-/// confirmed, replaced, cancelled or expire, and tokens that change or end.
+/// A load with all that a store handles. Devices go offline and return; tokens change or end. Pushes are held,
+/// scheduled, confirmed, superseded, cancelled, or expire.
 struct StoreLoad {
     var random: SeededRandom
     private var tokens: [String]
     private var offline: Set<String> = []
-    /// Receipts that devices will send, and how much of the log has been looked at.
+    /// Receipts that devices will send, for the first `arrivalsSeen` arrivals.
     private var receipts: [JobDraft] = []
     private var arrivalsSeen = 0
     private var deliveries: [String: DeliveryMode] = [:]
@@ -22,16 +22,16 @@ struct StoreLoad {
         for _ in 0..<devices { tokens.append(random.hexadecimal(bytes: 32)) }
     }
 
-    /// The next jobs, at an instant, after what the bed has seen so far.
-    mutating func next(_ count: Int, _ bed: StoreBed) -> [JobDraft] {
-        look(at: bed.history.arrivals)
+    /// Returns the next jobs, with receipts for pushes that have arrived.
+    mutating func next(_ count: Int, _ lives: StoreLives) -> [JobDraft] {
+        look(at: lives.history.arrivals)
         var drafts: [JobDraft] = []
         while !receipts.isEmpty, drafts.count < count / 2 { drafts.append(receipts.removeFirst()) }
-        while drafts.count < count { drafts.append(draft(at: bed.now)) }
+        while drafts.count < count { drafts.append(draft(at: lives.now)) }
         return drafts
     }
 
-    /// Devices report what they got, for the most part.
+    /// Adds receipts for most of the new arrivals.
     private mutating func look(at arrivals: [AuditedArrival]) {
         for arrival in arrivals[arrivalsSeen...] where deliveries[arrival.apnsID] == .confirm {
             guard arrival.status == 200, random.chance(60) else { continue }
@@ -92,14 +92,14 @@ struct StoreLoad {
 
     // MARK: The end
 
-    /// All devices come online, also those whose token changed, and report what they get.
-    mutating func settle(_ bed: StoreBed) -> [JobDraft] {
+    /// Returns jobs that bring all devices online, those with former tokens too, and their missing receipts.
+    mutating func settle(_ lives: StoreLives) -> [JobDraft] {
         var drafts: [JobDraft] = []
         var told: Set<String> = []
         let arrived = Dictionary(
-            bed.history.arrivals.filter { $0.status == 200 }.map { ($0.apnsID, $0.deviceToken) },
+            lives.history.arrivals.filter { $0.status == 200 }.map { ($0.apnsID, $0.deviceToken) },
             uniquingKeysWith: { $1 })
-        for job in bed.open.sorted(by: { $0.place < $1.place }) {
+        for job in lives.open.sorted(by: { $0.place < $1.place }) {
             guard let push = job.push else { continue }
             if push.delivery == .confirm, let token = arrived[push.apnsID] {
                 drafts.append(JobDraft(token, .receipt(push.apnsID)))

@@ -2,8 +2,8 @@ import Foundation
 
 /// A process that a test starts. Its output is captured, and the process never outlives the test.
 ///
-/// Output is written to files, so that a child with much output never waits for a reader. The test alone holds
-/// the other end of standard input. A child that watches its input notices even a crashed test.
+/// Output is written to files, so that a child never waits for a reader. Only the test holds the other end of its
+/// standard input. A child that watches its input notices even a crashed test.
 public final class ChildProcess {
     /// How a process ended.
     public enum Exit: Equatable, Sendable, CustomStringConvertible {
@@ -35,8 +35,8 @@ public final class ChildProcess {
         name = URL(filePath: executable).lastPathComponent
         directory = try TemporaryDirectory("process")
         var ends: [Int32] = [0, 0]
-        // A socket pair instead of a pipe, because its ends are close-on-exec from the beginning. No other
-        // child of this process inherits an end.
+        // A pair of sockets, unlike a pipe, is close-on-exec from the beginning. No other child of this process
+        // inherits an end and keeps it open.
         let type = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue)
         guard socketpair(AF_UNIX, type, 0, &ends) == 0 else { throw ChildProcess.error() }
         defer { close(ends[0]) }
@@ -90,7 +90,7 @@ public final class ChildProcess {
 
     public var standardOutput: String { directory.read("stdout") ?? "" }
     public var standardError: String { directory.read("stderr") ?? "" }
-    /// Path of the file with standard error, for readers that follow the file.
+    /// Path of the file with standard error.
     public var standardErrorFile: String { directory.file("stderr") }
 
     /// Writes to the child's standard input. Text beyond the socket's buffer blocks until the child reads.
@@ -133,7 +133,7 @@ public final class ChildProcess {
         }
     }
 
-    /// Waits until the child has written `text`. Throws `Ended` at once when the child ends before.
+    /// Waits until the child has written a text. Throws ``Ended`` at once when the child ends before.
     public func waitForOutput(_ text: String, timeout: Duration = .seconds(120)) throws {
         try eventually("\(name) wrote `\(text)`", timeout: timeout) {
             if standardOutput.contains(text) || standardError.contains(text) { return true }
@@ -142,7 +142,7 @@ public final class ChildProcess {
         }
     }
 
-    /// Waits for a condition. Throws `Ended` when the child ends before.
+    /// Waits for a condition that the child should bring about. Throws ``Ended`` at once when the child ends before.
     public func waits(
         for what: String, timeout: Duration = .seconds(120), _ condition: () throws -> Bool
     ) throws {
@@ -157,8 +157,7 @@ public final class ChildProcess {
         if exitIfEnded() == nil { kill(identifier, signal) }
     }
 
-    /// Sends SIGSTOP and waits until all threads have stopped, because threads on other cores run on for a
-    /// moment.
+    /// SIGSTOP, then waits until all threads of the child have stopped. Threads on other cores run on for a moment.
     public func suspend() {
         signal(SIGSTOP)
         var information = siginfo_t()
@@ -173,7 +172,7 @@ public final class ChildProcess {
         return try wait(timeout: timeout)
     }
 
-    /// A process ended that should have kept running.
+    /// Thrown when a process ends that should continue.
     public struct Ended: Error, CustomStringConvertible {
         public var name: String
         public var exit: Exit
@@ -231,7 +230,7 @@ public enum Executables {
         throw POSIXError(.ENOENT)
     }
 
-    /// The path of a program in `PATH`; nil when the program isn't installed.
+    /// Returns the path of a program in `PATH`, or nil. Tests that need the program are disabled then.
     public static func find(_ name: String) -> String? {
         (ProcessInfo.processInfo.environment["PATH"] ?? "/usr/bin:/bin").split(separator: ":")
             .map { "\($0)/\(name)" }

@@ -1,6 +1,6 @@
 import Glibc
 
-/// The error of `eventually` when its condition doesn't become true in time.
+/// Thrown by `eventually` when its condition did not become true in time.
 public struct TimedOut: Error, CustomStringConvertible {
     public var waitedFor: String
     public var timeout: Duration
@@ -8,8 +8,8 @@ public struct TimedOut: Error, CustomStringConvertible {
     public var description: String { "after \(timeout) still not true: \(waitedFor)" }
 }
 
-/// Waits until a condition holds, checking every 2 ms. The timeout only bounds a failing test, so choose a
-/// generous value.
+/// Waits until a condition holds, which is checked every few milliseconds. Choose a generous timeout, because it only
+/// bounds a failing test.
 public func eventually(
     _ what: String, timeout: Duration = .seconds(120), _ condition: () throws -> Bool
 ) throws {
@@ -20,7 +20,7 @@ public func eventually(
     }
 }
 
-/// Waits until `find` returns a value, and returns that value.
+/// Waits until `find` returns a value, and returns it.
 public func eventually<Value>(
     _ what: String, timeout: Duration = .seconds(120), _ find: () throws -> Value?
 ) throws -> Value {

@@ -1,7 +1,6 @@
 import Foundation
 
-/// A port of 127.0.0.1 on which nothing listens now. Prefer port 0 where the tested program can report its
-/// port.
+/// Returns a port of 127.0.0.1 that nothing listens on now. Prefer port 0 where the server reports its port.
 public func freePort() throws -> UInt16 {
     let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
     guard descriptor >= 0 else { throw POSIXError(.EMFILE) }

@@ -14,7 +14,7 @@ public struct SeededRandom: RandomNumberGenerator, Sendable {
         return mixed ^ (mixed >> 31)
     }
 
-    /// Random bytes as lowercase hexadecimal; 32 bytes make a device token.
+    /// Returns random bytes as lowercase hexadecimal; 32 bytes make a device token.
     public mutating func hexadecimal(bytes: Int) -> String {
         let digits = Array("0123456789abcdef".utf8)
         var text: [UInt8] = []

@@ -1,6 +1,6 @@
 import Foundation
 
-/// A new directory, removed with its contents at the end of the last reference.
+/// A new directory that is removed with its contents when the last reference is released.
 public final class TemporaryDirectory: Sendable {
     public let path: String
 
@@ -34,7 +34,7 @@ public final class TemporaryDirectory: Sendable {
     }
 }
 
-/// Access to the package's sources, for tests that read files of the repository.
+/// The sources of this package, for tests that read files of the repository.
 public enum Repository {
     public static let root: String = {
         // Tests/TestSupport/TemporaryDirectory.swift
