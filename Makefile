@@ -38,7 +38,7 @@ WHOLE_WORKERS = ^(GatewayTests|ProcessTests)
 
 test: toolchain test-dependencies
 ifeq ($(strip $(ARGS)),)
-	@$(SWIFT) build --build-tests
+	@Deploy/run-tests.sh build $(SWIFT) build --build-tests
 	@Deploy/run-tests.sh parts $(SWIFT) test --skip-build --skip '$(WHOLE_WORKERS)'
 	@Deploy/run-tests.sh workers $(SWIFT) test --skip-build --filter '$(WHOLE_WORKERS)'
 else

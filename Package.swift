@@ -34,6 +34,7 @@ let package = Package(
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
+        .package(url: "https://github.com/apple/swift-collections", from: "1.6.0"),
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
         .package(url: "https://github.com/jpsim/Yams", from: "6.2.2"),
         .package(url: "https://github.com/swhitty/FlyingFox", exact: "0.27.1"),
@@ -49,7 +50,11 @@ let package = Package(
             name: "StreamScheduling", dependencies: ["CPrefetch", "SluiceModel"],
             path: "\(machines)/StreamScheduling", swiftSettings: hot),
         .target(
-            name: "DeliveryCore", dependencies: ["CPrefetch", "SluiceModel", "StreamScheduling"],
+            name: "DeliveryCore",
+            dependencies: [
+                "CPrefetch", "SluiceModel", "StreamScheduling",
+                .product(name: "DequeModule", package: "swift-collections"),
+            ],
             path: "\(machines)/DeliveryCore", exclude: mutations == nil ? ["README.md"] : [],
             swiftSettings: hot),
 
@@ -136,7 +141,9 @@ let package = Package(
             swiftSettings: hot),
 
         // Tests.
-        .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: strict),
+        .target(
+            name: "TestSupport", dependencies: ["SluiceModel"], path: "Tests/TestSupport",
+            swiftSettings: strict),
         .target(
             name: "KafkaTestSupport", dependencies: ["Kafka", "SluiceModel", "TestSupport"],
             path: "Tests/KafkaTestSupport", swiftSettings: strict),
@@ -151,7 +158,11 @@ let package = Package(
             name: "DeliveryCoreTests", dependencies: ["DeliveryCore", "StreamScheduling", "TestSupport"],
             swiftSettings: strict),
         .target(
-            name: "DeliverySimulation", dependencies: ["SluiceModel", "StreamScheduling", "DeliveryCore"],
+            name: "DeliverySimulation",
+            dependencies: [
+                "SluiceModel", "StreamScheduling", "DeliveryCore",
+                .product(name: "DequeModule", package: "swift-collections"),
+            ],
             path: "Tests/Simulation/DeliverySimulation", swiftSettings: hot),
         .executableTarget(
             name: "sluice-simulate",

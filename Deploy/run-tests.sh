@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs tests. After a failure, repeats the failed tests at the end, because they may be thousands of lines above.
+# Runs a step of `make test`, quietly: progress, failures in full, and the closing lines of the command.
 #
 #   Deploy/run-tests.sh NAME COMMAND [ARGUMENT…]
 #
-# The output of COMMAND is kept in .build/test-output/NAME.txt. The exit status is that of COMMAND.
+# The whole output of COMMAND is in .build/test-output/NAME.txt. The exit status is that of COMMAND.
 set -uo pipefail
 
 if [ $# -lt 2 ]; then
@@ -14,11 +14,44 @@ name=$1
 shift
 directory=$(cd "$(dirname "$0")/.." && pwd)/.build/test-output
 output=$directory/$name.txt
-mkdir -p "$directory" || exit 1
+mkdir -p "$directory" && : >"$output" || exit 1
 
-"$@" 2>&1 | tee "$output"
-status=${PIPESTATUS[0]}
+# On a terminal, one line that is rewritten each second; elsewhere, a line each minute.
+progress() {
+    local interval=60 passed last
+    [ -t 1 ] && interval=1
+    # Waits without a child process, which would outlive this one.
+    exec 7<> <(:)
+    # Ends with the script, also when the script is killed.
+    while ! read -r -t "$interval" -u 7 && kill -0 $$ 2>/dev/null; do
+        passed=$(grep -c '^✔ Test [^c]' "$output")
+        last=$(tail -n 1 "$output" | tr -d '\r' | cut -c 1-60)
+        [ "$passed" -gt 0 ] && last="$passed tests passed"
+        if [ -t 1 ]; then printf '\r\033[K%s: %s' "$name" "$last"; else printf '%s: %s\n' "$name" "$last"; fi
+    done
+}
+
+progress &
+watcher=$!
+trap 'kill "$watcher" 2>/dev/null' EXIT
+"$@" >"$output" 2>&1
+status=$?
+kill "$watcher" 2>/dev/null
+wait "$watcher" 2>/dev/null
+[ -t 1 ] && printf '\r\033[K'
+
+# Prints the runner's last lines: its summary, if the run got that far.
+closing_lines() {
+    awk '
+        / Test run with / { count = 0 }
+        { last[count++ % 5] = $0 }
+        END { for (i = count > 5 ? count - 5 : 0; i < count; i++) print last[i % 5] }
+    ' "$output"
+}
+
 if [ "$status" -eq 0 ]; then
+    # A build that succeeded has nothing to report.
+    if grep -q ' Test run with ' "$output"; then closing_lines; fi
     exit 0
 fi
 
@@ -29,20 +62,16 @@ echo "Failures (whole output: $output):"
 awk -v most=60 -v each=12 '
     / recorded an issue / { names[issues++] = substr($0, 1, 300); shown = each; show(); next }
     /Fatal error: / || /Program crashed: / { names[issues++] = substr($0, 1, 300); shown = 0; show(); next }
+    / error: / { errors += 1; shown = each; show(); next }
     /^(◇|✔|✘|➜)/ || /^error: / { shown = 0 }
     shown > 0 { show() }
     function show() { lines += 1; shown -= 1; if (lines <= most) print substr($0, 1, 600) }
     END {
-        if (issues == 0) print "no test recorded an issue"
+        if (issues + errors == 0) print "no test recorded an issue"
         if (lines > most) print "… and " lines - most " more lines"
         print "Issues: " issues + 0
         for (i = 0; i < issues && i < 10; i++) print names[i]
     }
 ' "$output"
-# Prints the runner's last lines: its summary, if the run got that far.
-awk '
-    / Test run with / { count = 0 }
-    { last[count++ % 5] = $0 }
-    END { for (i = count > 5 ? count - 5 : 0; i < count; i++) print last[i % 5] }
-' "$output"
+closing_lines
 exit "$status"

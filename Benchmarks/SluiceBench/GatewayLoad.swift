@@ -71,19 +71,19 @@ struct GatewayLoad {
                 quietLooks = store.statistics().backgroundWork == 0 ? quietLooks + 1 : 0
                 usleep(100_000)
             }
-            let before = worker.snapshot().shards.store.puts
+            let before = worker.snapshot().totals.store.puts
             let watched = Self.now()
             if watchSeconds > 0 { sleep(UInt32(watchSeconds)) }
             watchedPuts =
-                Double(worker.snapshot().shards.store.puts - before) / max(1, Self.now() - watched) * 3600
+                Double(worker.snapshot().totals.store.puts - before) / max(1, Self.now() - watched) * 3600
             try producer.flush(timeoutMilliseconds: 60_000)
         } else {
             // The group's first assignment takes seconds; the measurement begins with the first finished jobs.
-            while worker.snapshot().intake.finished < jobs / 20 { usleep(1000) }
+            while worker.snapshot().counters.finished < jobs / 20 { usleep(1000) }
         }
         producer.close()
         let from = (
-            count: worker.snapshot().intake.finished, cpu: ProcessUsage.read().cpuSeconds, time: Self.now()
+            count: worker.snapshot().counters.finished, cpu: ProcessUsage.read().cpuSeconds, time: Self.now()
         )
         guard from.count < jobs * 9 / 10 else {
             throw LoadError(description: "the jobs were done before they were all there: more are needed")
@@ -94,9 +94,9 @@ struct GatewayLoad {
         while finished < jobs {
             usleep(1000)
             let snapshot = worker.snapshot()
-            finished = snapshot.intake.finished
+            finished = snapshot.counters.finished
             if isRebuilding {
-                isRebuilding = snapshot.shards.store.scansUnderWay > 0 && finished < jobs
+                isRebuilding = snapshot.totals.store.scansUnderWay > 0 && finished < jobs
                 if isRebuilding || rebuild != nil {
                     rebuild = Double(finished - from.count) / (Self.now() - from.time)
                 }
@@ -108,20 +108,20 @@ struct GatewayLoad {
             // CPU time of stored jobs counts until they are sent, but not while they wait.
             sleep(2)
             cpu = ProcessUsage.read().cpuSeconds
-            while worker.snapshot().shards.store.loaded == 0,
-                worker.snapshot().shards.count(of: .accepted) < jobs
+            while worker.snapshot().totals.store.loaded == 0,
+                worker.snapshot().totals.count(of: .accepted) < jobs
             { usleep(20_000) }
             let waited = ProcessUsage.read().cpuSeconds - cpu
-            while worker.snapshot().shards.count(of: .accepted) < jobs { usleep(20_000) }
+            while worker.snapshot().totals.count(of: .accepted) < jobs { usleep(20_000) }
             cpu = ProcessUsage.read().cpuSeconds - waited
         }
         let resident = residentBytes()
-        let counters = worker.snapshot().shards
+        let counters = worker.snapshot().totals
         worker.requestStop()
         let ended = worker.waitUntilStopped()
         return Result(
             jobs: finished - from.count, seconds: until - from.time, cpuSeconds: cpu - from.cpu,
-            accepted: ended.totals.shards.count(of: .accepted),
+            accepted: ended.snapshot.totals.count(of: .accepted),
             residentMegabytes: ProcessUsage.read().maximumResidentMegabytes,
             residentNowMegabytes: Double(resident) / 1e6, readySeconds: opened - opening,
             puts: counters.store.puts, watchedPutsPerHour: watchedPuts, loaded: counters.store.loaded,

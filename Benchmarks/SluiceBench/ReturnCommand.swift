@@ -44,7 +44,7 @@ struct ReturnCommand: ParsableCommand {
         properties["linger.ms"] = "20"
         let producer = try KafkaProducer(properties: properties)
         let topic = try producer.topic("sluice.jobs")
-        let before = worker.snapshot().intake.finished
+        let before = worker.snapshot().counters.finished
         var load = Load(topic: topic, jobs: jobs, partitions: partitions)
         let from = MonotonicTime.read()
         var most = 0
@@ -60,8 +60,8 @@ struct ReturnCommand: ParsableCommand {
         try producer.flush(timeoutMilliseconds: 10_000)
         // Gives the last records as much time as the others had.
         usleep(200_000)
-        let finished = worker.snapshot().intake.finished - before
-        let counters = worker.snapshot().shards
+        let finished = worker.snapshot().counters.finished - before
+        let counters = worker.snapshot().totals
         producer.close()
         worker.requestStop()
         _ = worker.waitUntilStopped()

@@ -44,10 +44,10 @@ extension Worker {
         while quietLooks < Self.quietLooks {
             let snapshot = snapshot()
             let isQuiet =
-                snapshot.shards.store.scansUnderWay == 0 && !snapshot.looksForSuspended
-                && snapshot.shards.residentItems == 0 && snapshot.shards.store.loads == loads
+                snapshot.totals.store.scansUnderWay == 0 && snapshot.intake?.looksForSuspended == false
+                && snapshot.totals.residentItems == 0 && snapshot.totals.store.loads == loads
             quietLooks = isQuiet ? quietLooks + 1 : 0
-            loads = snapshot.shards.store.loads
+            loads = snapshot.totals.store.loads
             usleep(100_000)
         }
     }

@@ -14,7 +14,7 @@ final class SimulatorShard: @unchecked Sendable {
     let nullDelay: NullDelay?
     let log: PushLogWriter?
     let faults: FaultMix
-    var random: SimulatorRandom
+    var random: SeededGenerator
     private(set) var listener: ServerListener!
     private let verifier: ProviderTokenVerifier
     /// Tokens whose signature was found good, by their bytes.
@@ -45,7 +45,7 @@ final class SimulatorShard: @unchecked Sendable {
         nullDelay = delaysNull ? NullDelay(loop: loop, delay: options.latency.wholeNanoseconds) : nil
         log = try options.pushLog.map { [loop] in try PushLogWriter($0, loop: loop) }
         faults = FaultMix(options.faults)
-        random = SimulatorRandom(seed: options.seed &+ UInt64(index) &* 0x1000_0000_1B3)
+        random = SeededGenerator(seed: options.seed &+ UInt64(index) &* 0x1000_0000_1B3)
         verifier = try ProviderTokenVerifier(options.providerTokens)
         if let limit = options.requestsPerDeviceSecond {
             deviceRate = DeviceRate(limit: limit)

@@ -35,14 +35,14 @@ extension AdminEndpoints {
     /// Entries read before the scan thread serves other readers.
     private static let chunk = 4096
 
-    /// Returns ``Observation/counted(in:)``. Asks the loops only where copies may be among the store's partitions.
-    private func counted(_ worker: SharedObservations, _ store: RetryStore) async throws -> Set<Int32>? {
+    /// Returns ``WorkerSnapshot/counted(in:)``. Asks the loops only where copies may be among the store's partitions.
+    private func counted(_ worker: SnapshotCache, _ store: RetryStore) async throws -> Set<Int32>? {
         guard store.isChangelogBacked else { return nil }
-        let observation = await worker.observe()
-        guard observation.intake != nil else {
-            throw NoAnswer(text: observation.missing(of: worker.source.loops).joined(separator: "; "))
+        let snapshot = await worker.snapshot()
+        guard snapshot.intake != nil else {
+            throw NoAnswer(text: snapshot.missing(of: worker.source.loops).joined(separator: "; "))
         }
-        return observation.counted(in: store)
+        return snapshot.counted(in: store)
     }
 
     /// Failure of a worker that doesn't report its partitions.

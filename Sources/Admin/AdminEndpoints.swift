@@ -5,12 +5,12 @@ import Synchronization
 /// Answers of the admin endpoint. The endpoint answers from the process's start on, and about a worker once there is
 /// one.
 public final class AdminEndpoints: Sendable {
-    private let attached = Mutex<SharedObservations?>(nil)
+    private let attached = Mutex<SnapshotCache?>(nil)
     /// Whether a summary is under way.
     let isSummarizing = Atomic<Bool>(false)
     /// Time within which a loop must answer; a slower loop counts as stuck.
     private let patience: Duration
-    /// Time for which requests share an observation of the loops.
+    /// Time for which requests share an snapshot of the loops.
     private let freshness: Duration
     private let now: @Sendable () -> ContinuousClock.Instant
     /// Count of requests refused for their `Host`.
@@ -29,14 +29,14 @@ public final class AdminEndpoints: Sendable {
 
     /// Attaches a worker that has been started.
     public func attach(_ source: AdminSource) {
-        let shared = SharedObservations(source, patience: patience, freshness: freshness, now: now)
+        let shared = SnapshotCache(source, patience: patience, freshness: freshness, now: now)
         attached.withLock { $0 = shared }
     }
 
     /// Detaches the worker, which has ended. The store is closed, and the endpoint no longer holds it.
     public func detach() { attached.withLock { $0 = nil } }
 
-    var worker: SharedObservations? { attached.withLock { $0 } }
+    var worker: SnapshotCache? { attached.withLock { $0 } }
 
     public var routes: [String: AdminServer.Handler] {
         [
@@ -53,28 +53,28 @@ public final class AdminEndpoints: Sendable {
         guard let worker else { return Liveness.starting }
         // The loops aren't asked, because they may block meanwhile.
         if worker.source.stop()?.isInTime == true { return Liveness.stopping }
-        return Liveness(await worker.observe(), loops: worker.source.loops).response
+        return Liveness(await worker.snapshot(), loops: worker.source.loops).response
     }
 
     private func ready() async -> AdminResponse {
         guard let worker else { return Readiness.starting }
-        return Readiness(await worker.observe(), loops: worker.source.loops).response
+        return Readiness(await worker.snapshot(), loops: worker.source.loops).response
     }
 
     private func metrics() async -> AdminResponse {
-        await withWorker { [refusedHosts] source, observation in
+        await withWorker { [refusedHosts] source, snapshot in
             WorkerMetrics.response(
-                observation, ready: Readiness(observation, loops: source.loops).reasons.isEmpty,
+                snapshot, ready: Readiness(snapshot, loops: source.loops).reasons.isEmpty,
                 refusedHosts: refusedHosts.count,
-                store: source.store.map { $0.statistics(of: observation.counted(in: $0)) })
+                store: source.store.map { $0.statistics(of: snapshot.counted(in: $0)) })
         }
     }
 
     private func store() async -> AdminResponse {
-        await withWorker { source, observation in
+        await withWorker { source, snapshot in
             guard let store = source.store else { return Self.noStore }
             return StoreDocument.response(
-                observation, store.statistics(of: observation.counted(in: store)),
+                snapshot, store.statistics(of: snapshot.counted(in: store)),
                 isChangelogBacked: store.isChangelogBacked)
         }
     }
@@ -84,11 +84,11 @@ public final class AdminEndpoints: Sendable {
     static let starting = AdminResponse.error(503, "the worker is starting, or has ended")
 
     /// Calls `body` when all loops have answered, because sums without a loop would be wrong.
-    private func withWorker(_ body: (AdminSource, Observation) -> AdminResponse) async -> AdminResponse {
+    private func withWorker(_ body: (AdminSource, WorkerSnapshot) -> AdminResponse) async -> AdminResponse {
         guard let worker else { return Self.starting }
-        let observation = await worker.observe()
-        let missing = observation.missing(of: worker.source.loops)
+        let snapshot = await worker.snapshot()
+        let missing = snapshot.missing(of: worker.source.loops)
         guard missing.isEmpty else { return .error(503, missing.joined(separator: "; ")) }
-        return body(worker.source, observation)
+        return body(worker.source, snapshot)
     }
 }

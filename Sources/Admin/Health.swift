@@ -6,13 +6,13 @@ struct Liveness {
     /// Stuck or ended loops, in words.
     var reasons: [String]
 
-    init(_ observation: Observation, loops: [String]) {
-        if let stop = observation.stop, stop.isInTime {
+    init(_ snapshot: WorkerSnapshot, loops: [String]) {
+        if let stop = snapshot.stop, stop.isInTime {
             reasons = []
             return
         }
-        reasons = observation.missing(of: loops)
-        if let stop = observation.stop {
+        reasons = snapshot.missing(of: loops)
+        if let stop = snapshot.stop {
             reasons.append("the worker's stop takes longer than \(stop.limit.components.seconds) s")
         }
     }
@@ -30,14 +30,14 @@ struct Liveness {
 struct Readiness {
     /// Missing parts, in words.
     var reasons: [String]
-    var intake: IntakeObservation?
+    var intake: IntakeSnapshot?
 
-    init(_ observation: Observation, loops: [String]) {
-        reasons = Liveness(observation, loops: loops).reasons
-        intake = observation.intake
+    init(_ snapshot: WorkerSnapshot, loops: [String]) {
+        reasons = Liveness(snapshot, loops: loops).reasons
+        intake = snapshot.intake
         switch intake?.phase {
         case .ended: reasons.append("the worker has stopped")
-        case .running, nil: if observation.stop != nil { reasons.append(Self.stopping) }
+        case .running, nil: if snapshot.stop != nil { reasons.append(Self.stopping) }
         case .draining: reasons.append(Self.stopping)
         }
         guard let intake else { return }
@@ -60,7 +60,7 @@ struct Readiness {
 
     private static let stopping = "the worker is stopping; it takes no new jobs"
 
-    private static func describe(_ intake: IntakeObservation, _ arriving: Int) -> String {
+    private static func describe(_ intake: IntakeSnapshot, _ arriving: Int) -> String {
         if !intake.restoring.isEmpty {
             return
                 "\(intake.restoring.count) of \(arriving) assigned partitions are being restored: \(intake.restoredRecords) records restored, \(intake.remainingRecords) remaining"
@@ -87,7 +87,7 @@ struct Readiness {
 
 /// Progress of restoring.
 enum RestoreDocument {
-    static func of(_ intake: IntakeObservation) -> [String: Any] {
+    static func of(_ intake: IntakeSnapshot) -> [String: Any] {
         [
             "opening": intake.opening.map { Int($0) }, "restoring": intake.restoring.map { Int($0) },
             "records-restored": intake.restoredRecords, "records-remaining": intake.remainingRecords,

@@ -4,10 +4,10 @@ import RetryStore
 /// Answer to `/store`: counts that cost nothing to read.
 enum StoreDocument {
     static func response(
-        _ observation: Observation, _ statistics: StoreStatistics, isChangelogBacked: Bool
+        _ snapshot: WorkerSnapshot, _ statistics: StoreStatistics, isChangelogBacked: Bool
     ) -> AdminResponse {
-        let totals = observation.totals
-        let intake = observation.intake ?? IntakeObservation()
+        let totals = snapshot.totals
+        let intake = snapshot.intake ?? IntakeSnapshot()
         var document: [String: Any] = [
             "partitions": statistics.estimatedItemsByPartition.sorted { $0.key < $1.key }.map {
                 ["partition": Int($0.key), "estimated-items": $0.value]

@@ -7,18 +7,18 @@ import SluiceModel
 /// Answer to `/metrics`: a worker's counters, as they are in its log.
 enum WorkerMetrics {
     static func response(
-        _ observation: Observation, ready: Bool, refusedHosts: Int, store: StoreStatistics?
+        _ snapshot: WorkerSnapshot, ready: Bool, refusedHosts: Int, store: StoreStatistics?
     ) -> AdminResponse {
-        let text = text(observation, ready: ready, refusedHosts: refusedHosts, store: store)
+        let text = text(snapshot, ready: ready, refusedHosts: refusedHosts, store: store)
         return AdminResponse(status: 200, contentType: MetricsText.contentType, body: Data(text.utf8))
     }
 
     static func text(
-        _ observation: Observation, ready: Bool, refusedHosts: Int, store: StoreStatistics?
+        _ snapshot: WorkerSnapshot, ready: Bool, refusedHosts: Int, store: StoreStatistics?
     ) -> String {
         var metrics = MetricsText()
-        let intake = observation.intake ?? IntakeObservation()
-        let totals = observation.totals
+        let intake = snapshot.intake ?? IntakeSnapshot()
+        let totals = snapshot.totals
         metrics.gauge("ready", "1 when /readyz answers 200.", ready ? 1 : 0)
         metrics.counter(
             "admin_refused_hosts",
@@ -47,7 +47,7 @@ enum WorkerMetrics {
         return metrics.text
     }
 
-    private static func add(_ intake: IntakeObservation, to metrics: inout MetricsText) {
+    private static func add(_ intake: IntakeSnapshot, to metrics: inout MetricsText) {
         metrics.gauge(
             "partitions_assigned", "Partitions of the jobs topic that are assigned to this worker.",
             intake.partitions.count)
@@ -144,7 +144,7 @@ enum WorkerMetrics {
     }
 
     private static func add(
-        _ store: StoreStatistics, _ totals: ShardCounters, _ intake: IntakeObservation,
+        _ store: StoreStatistics, _ totals: ShardCounters, _ intake: IntakeSnapshot,
         to metrics: inout MetricsText
     ) {
         metrics.counter("store_puts", "Items written to the store.", totals.store.puts)

@@ -1,3 +1,5 @@
+import SluiceModel
+
 /// Waiting times that grow with every attempt, with full jitter: uniform between 1 ms and the window.
 ///
 /// With base 2 s, cap 15 min and multiplier 2:

@@ -91,7 +91,7 @@ import Testing
         let peer = Peer()
         _ = try? peer.output().withUnsafeBytes { try session.receive($0) }
 
-        var random = SeededRandom(seed: 3)
+        var random = SeededGenerator(seed: 3)
         let long = random.hexadecimal(bytes: 100)
         let cases: [(String, String?, Expiration, Priority, PushType)] = [
             ("00ff", nil, .unspecified, .immediate, .alert),
@@ -142,7 +142,7 @@ import Testing
         var session = ClientSession(configuration: configuration, fields: fields)
         let peer = Peer()
         _ = try? peer.output().withUnsafeBytes { try session.receive($0) }
-        var random = SeededRandom(seed: 4)
+        var random = SeededGenerator(seed: 4)
         var sizes: [Int] = []
         for number in 0..<3 {
             let before = session.output.count

@@ -1,4 +1,5 @@
 import DeliveryCore
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -58,7 +59,7 @@ import Testing
             tracker.retain(offset)
         }
         #expect(tracker.watermark == 100)
-        var generator = SeededRandom(seed: 5)
+        var generator = SeededGenerator(seed: 5)
         var left = Set(Int64(0)..<100)
         for offset in (Int64(0)..<100).shuffled(using: &generator) {
             #expect(tracker.committable == left.min())

@@ -1,4 +1,5 @@
 import DeliveryCore
+import SluiceModel
 import StreamScheduling
 import Testing
 

@@ -1,4 +1,5 @@
 import DeliveryCore
+import SluiceModel
 import StreamScheduling
 
 /// ``ProduceOrder``s of several shards over a modelled producer with one transaction at a time. The coordinator's

@@ -1,3 +1,4 @@
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -290,7 +291,7 @@ private struct Script {
 
     @Test(arguments: [1, 2, 3, 4, 5, 6, 7, 8] as [UInt64])
     func randomEventsEndEachTransactionOnceInOrder(seed: UInt64) {
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         var cycle = TransactionCycle(.init())
         var now: UInt64 = 0
         var underWay: TransactionCycle.Step?

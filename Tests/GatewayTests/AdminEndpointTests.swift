@@ -14,7 +14,7 @@ import Testing
 struct AdminEndpointTests {
     /// A worker of two shards whose loops answer as the test sets them.
     private final class Stand: Sendable {
-        let intake: Mutex<IntakeObservation?>
+        let intake: Mutex<IntakeSnapshot?>
         let shards = Mutex<[Int: ShardCounters]>([0: ShardCounters(), 1: ShardCounters()])
         let ended = Mutex<[String]>([])
         let stop = Mutex<WorkerStop?>(nil)
@@ -22,9 +22,9 @@ struct AdminEndpointTests {
         let server: AdminTestServer
 
         init(patience: Duration = .seconds(60), store: RetryStore? = nil) throws {
-            var observation = IntakeObservation()
-            observation.isAssigned = true
-            intake = Mutex(observation)
+            var snapshot = IntakeSnapshot()
+            snapshot.isAssigned = true
+            intake = Mutex(snapshot)
             endpoints = AdminEndpoints(patience: patience, freshness: .zero)
             server = try AdminTestServer(endpoints.routes)
             endpoints.attach(
@@ -40,12 +40,12 @@ struct AdminEndpointTests {
 
         func get(_ target: String) throws -> AdminClient.Answer { try server.get(target) }
 
-        func change(_ body: (inout IntakeObservation) -> Void) {
+        func change(_ body: (inout IntakeSnapshot) -> Void) {
             intake.withLock { body(&$0!) }
         }
     }
 
-    private func notReady(_ change: (inout IntakeObservation) -> Void) throws -> AdminClient.Answer {
+    private func notReady(_ change: (inout IntakeSnapshot) -> Void) throws -> AdminClient.Answer {
         let stand = try Stand()
         stand.change(change)
         let answer = try stand.get("/readyz")

@@ -94,7 +94,7 @@ struct AdminHostTests {
     }
 
     @Test func metricsCountRefusedHosts() throws {
-        let text = WorkerMetrics.text(Observation(), ready: true, refusedHosts: 3, store: nil)
+        let text = WorkerMetrics.text(WorkerSnapshot(), ready: true, refusedHosts: 3, store: nil)
         #expect(text.contains("\nsluice_admin_refused_hosts_total 3\n"))
     }
 }

@@ -7,7 +7,7 @@ import Testing
 
 @testable import Admin
 
-/// Requests share observations of a worker's loops, so that frequent polling costs the loops nothing.
+/// Requests share snapshots of a worker's loops, so that frequent polling costs the loops nothing.
 struct AdminSharingTests {
     /// A clock that the test sets.
     private final class Clock: Sendable {
@@ -48,9 +48,9 @@ struct AdminSharingTests {
         }
 
         private static func give(_ answer: @Sendable (LoopAnswer) -> Void) {
-            var observation = IntakeObservation()
-            observation.isAssigned = true
-            answer(.intake(observation))
+            var snapshot = IntakeSnapshot()
+            snapshot.isAssigned = true
+            answer(.intake(snapshot))
         }
     }
 
@@ -75,7 +75,7 @@ struct AdminSharingTests {
         }
     }
 
-    @Test func concurrentRequestsShareOneObservation() throws {
+    @Test func concurrentRequestsShareOneSnapshot() throws {
         let (endpoints, server) = try endpoint(freshness: .zero)
         let first = try clients(1, server)
         try eventually("the loop is asked") { loop.asked == 1 }
@@ -85,12 +85,12 @@ struct AdminSharingTests {
         loop.release()
         for client in first + others { #expect(client.answer()?.status == 200) }
         #expect(loop.asked == 1)
-        // With a freshness of zero each observation is outdated at once.
+        // With a freshness of zero each snapshot is outdated at once.
         #expect(try server.get("/readyz").status == 200)
         #expect(loop.asked == 2)
     }
 
-    @Test func requestsWithinTheFreshnessReuseAnObservation() throws {
+    @Test func requestsWithinTheFreshnessReuseASnapshot() throws {
         let (_, server) = try endpoint()
         loop.release()
         for client in try clients(30, server) { #expect(client.answer()?.status == 200) }
@@ -118,7 +118,7 @@ struct AdminSharingTests {
         #expect(loop.asked == 1)
     }
 
-    @Test func newWorkerIsObservedAgain() throws {
+    @Test func newWorkerIsAskedAgain() throws {
         let (endpoints, server) = try endpoint()
         loop.release()
         #expect(try server.get("/readyz").status == 200)

@@ -49,7 +49,7 @@ struct AdminWorkerTests {
             let endpoint = try Endpoint(worker)
             #expect(try endpoint.get("/livez").status == 200)
             try endpoint.waitUntilReady()
-            var random = SeededRandom(seed: 4711)
+            var random = SeededGenerator(seed: 4711)
             let devices = (0..<20).map { _ in random.hexadecimal(bytes: 32) }
             try bed.produce(
                 try devices.map { try event("offline", of: $0) }
@@ -123,7 +123,7 @@ struct AdminWorkerTests {
             let endpoint = try Endpoint(worker)
             try endpoint.waitUntilReady()
             try bed.produce(1, seed: 99)
-            try eventually("the push is in flight") { worker.snapshot().shards.inFlight == 1 }
+            try eventually("the push is in flight") { worker.snapshot().totals.inFlight == 1 }
             worker.requestStop()
             let answer = try endpoint.get("/readyz")
             #expect(answer.status == 503)

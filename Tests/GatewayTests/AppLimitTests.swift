@@ -25,12 +25,12 @@ import Testing
             }
             try bed.produce(10, seed: 101) { push, _ in push.topic = "com.example.slow" }
             try eventually("one slow push is sent and the others wait") {
-                worker.snapshot().shards.waiting == 9
+                worker.snapshot().totals.waiting == 9
             }
             try bed.produce(200, seed: 102)
             let outcomes = try bed.waitForOutcomes(201)
             #expect(outcomes.count { $0.kind == .accepted } == 201)
-            #expect(worker.snapshot().shards.waiting == 9)
+            #expect(worker.snapshot().totals.waiting == 9)
             bed.stop(worker)
             #expect(bed.readOutcomes().count == 201)
         }
@@ -47,7 +47,7 @@ import Testing
             try bed.produce(12, seed: 104) { push, _ in push.topic = "com.example.slow" }
             var most = 0
             try eventually("all jobs have outcomes") {
-                most = max(most, worker.snapshot().shards.inFlight)
+                most = max(most, worker.snapshot().totals.inFlight)
                 bed.outcomes.poll()
                 return bed.outcomes.records.count >= 13
             }
@@ -58,7 +58,7 @@ import Testing
             var mostInAll = 0
             most = 0
             try eventually("all jobs have outcomes") {
-                mostInAll = max(mostInAll, worker.snapshot().shards.inFlight)
+                mostInAll = max(mostInAll, worker.snapshot().totals.inFlight)
                 for app in worker.poolReports().flatMap(\.apps) where app.name == "slow" {
                     most = max(most, app.inFlight)
                 }
@@ -77,21 +77,21 @@ import Testing
             try bed.produce(20, seed: 106) { push, number in push.ttl = number < 15 ? 1 : 3600 }
             let outcomes = try bed.waitForOutcomes(15)
             #expect(outcomes.allSatisfy { $0.kind == .expired })
-            try eventually("the other pushes wait") { worker.snapshot().shards.waiting == 5 }
+            try eventually("the other pushes wait") { worker.snapshot().totals.waiting == 5 }
         }
     }
 
     @Test func deviceOverItsRateReceivesAllPushesEventually() throws {
         try withBed(simulator: { $0.requestsPerDeviceSecond = 2 }) { bed in
             let worker = try bed.worker()
-            var random = SeededRandom(seed: 107)
+            var random = SeededGenerator(seed: 107)
             let device = random.hexadecimal(bytes: 32)
             try bed.produce(8, seed: 108) { push, _ in push.deviceToken = device }
             try bed.produce(40, seed: 109)
             let outcomes = try bed.waitForOutcomes(48)
             #expect(outcomes.allSatisfy { $0.kind == .accepted })
             #expect(WorkerBed.places(outcomes).count == 48)
-            #expect(worker.snapshot().shards.reasons[Int(Reason.tooManyRequests.rawValue)] > 0)
+            #expect(worker.snapshot().totals.reasons[Int(Reason.tooManyRequests.rawValue)] > 0)
         }
     }
 }

@@ -20,7 +20,7 @@ import Testing
     @Test func offsetsAreNotCommittedWhileTheChangelogIsUnavailable() throws {
         try withBed(embedsKafka: true) { bed in
             let kafka = bed.kafka.embedded!
-            var random = SeededRandom(seed: 961)
+            var random = SeededGenerator(seed: 961)
             let devices = (0..<20).map { _ in random.hexadecimal(bytes: 32) }
             let first = try bed.worker {
                 $0.store = store(bed, "first", transactions: .off)
@@ -34,7 +34,7 @@ import Testing
             }
             try bed.produce(devices.map { held("x", to: $0) })
             try eventually("all records are read", timeout: .seconds(60)) {
-                first.snapshot().intake.records == 40
+                first.snapshot().counters.records == 40
             }
             bed.stop(first, mayFail: true)
             #expect(try bed.committed() == 20)
@@ -76,7 +76,7 @@ import Testing
                 bed.outcomes.poll()
                 return first.snapshot().outstanding + second.snapshot().outstanding == 0
             }
-            #expect(first.snapshot().intake.commitErrors > 0, "the open transaction is aborted")
+            #expect(first.snapshot().counters.commitErrors > 0, "the open transaction is aborted")
             #expect(WorkerBed.places(bed.readOutcomes()).count == sent)
             bed.stop(first)
             bed.stop(second)
@@ -106,11 +106,11 @@ import Testing
             try bed.waitForOutcomes(30)
             try bed.produce(100, seed: 964)
             try eventually("all pushes are in flight", timeout: .seconds(60)) {
-                first.snapshot().shards.inFlight == 100
+                first.snapshot().totals.inFlight == 100
             }
             try brokers("pause")
             try eventually("all pushes are answered", timeout: .seconds(60)) {
-                first.snapshot().shards.count(of: .accepted) == 130
+                first.snapshot().totals.count(of: .accepted) == 130
             }
             first.requestStop()
             try eventually("the drain deadline passes", timeout: .seconds(60)) {

@@ -11,9 +11,9 @@ import Testing
     @Test func fiveHundredUpdatesOfOneIdentityCostTwoPushes() throws {
         try withBed(simulator: { $0.latency = .seconds(4) }) { bed in
             let worker = try bed.worker { $0.apns.connections = 1 }
-            let device = SeededRandom.hexadecimal(seed: 301)
+            let device = SeededGenerator.hexadecimal(seed: 301)
             try bed.produce([push("0", to: device) { $0.collapseIdentifier = "score" }])
-            try eventually("the push is in flight") { worker.snapshot().shards.inFlight == 1 }
+            try eventually("the push is in flight") { worker.snapshot().totals.inFlight == 1 }
             try bed.produce(
                 (1...500).map { number in push("\(number)", to: device) { $0.collapseIdentifier = "score" } })
             let outcomes = try bed.waitForOutcomes(501).sorted { $0.offset < $1.offset }
@@ -33,7 +33,7 @@ import Testing
     @Test func coalesceWindowSendsOnlyTheNewestPush() throws {
         try withBed { bed in
             try bed.worker { $0.apps[0].coalesceWindow = .seconds(2) }
-            let device = SeededRandom.hexadecimal(seed: 302)
+            let device = SeededGenerator.hexadecimal(seed: 302)
             try bed.produce(
                 (0..<20).map { number in push("\(number)", to: device) { $0.collapseIdentifier = "score" } })
             let outcomes = try bed.waitForOutcomes(20).sorted { $0.offset < $1.offset }
@@ -46,7 +46,7 @@ import Testing
     @Test func scheduledPushesWaitAndCanBeCancelled() throws {
         try withBed { bed in
             let worker = try bed.worker()
-            let device = SeededRandom.hexadecimal(seed: 303)
+            let device = SeededGenerator.hexadecimal(seed: 303)
             let now = wallClockSeconds() * 1000
             try bed.produce([
                 push("tomorrow", to: device) {
@@ -58,7 +58,7 @@ import Testing
             let first = try #require(try bed.waitForOutcomes(1).first)
             #expect(first.kind == .accepted)
             #expect(try #require(first.firstSentMilliseconds) >= now + 1500)
-            #expect(worker.snapshot().shards.count(in: .scheduled) == 1)
+            #expect(worker.snapshot().totals.count(in: .scheduled) == 1)
             try bed.produce([
                 try job(
                     #"{"kind":"cancel","device-token":"\#(device)","topic":"\#(newsTopic)","collapse-id":"x"}"#
@@ -85,14 +85,14 @@ import Testing
     @Test func pushesForOfflineDeviceAreHeldUntilItReturns() throws {
         try withBed { bed in
             let worker = try bed.worker()
-            let device = SeededRandom.hexadecimal(seed: 304)
+            let device = SeededGenerator.hexadecimal(seed: 304)
             try bed.produce([
                 try event("offline", of: device),
                 push("held", to: device) { $0.delivery = "hold-while-offline" },
                 push("not held", to: device),
             ])
             try bed.waitForOutcomes(2)
-            try eventually("one push is held") { worker.snapshot().shards.count(in: .held) == 1 }
+            try eventually("one push is held") { worker.snapshot().totals.count(in: .held) == 1 }
             #expect(bed.simulator.summary.requests == 1)
             try bed.produce([try event("online", of: device)])
             let outcomes = try bed.waitForOutcomes(4)
@@ -104,7 +104,7 @@ import Testing
     @Test func receiptConfirmsThePushItNames() throws {
         try withBed { bed in
             let worker = try bed.worker()
-            let device = SeededRandom.hexadecimal(seed: 305)
+            let device = SeededGenerator.hexadecimal(seed: 305)
             let id = "123e4567-e89b-42d3-a456-426614174000"
             try bed.produce([
                 push("confirmed", to: device) {
@@ -113,7 +113,7 @@ import Testing
                 }
             ])
             try eventually("the push awaits its receipt") {
-                worker.snapshot().shards.count(in: .confirming) == 1
+                worker.snapshot().totals.count(in: .confirming) == 1
             }
             try bed.produce([try event("receipt", of: device, #","apns-id":"\#(id)""#)])
             let outcomes = try bed.waitForOutcomes(2)
@@ -126,7 +126,7 @@ import Testing
     @Test func heldPushesFollowTheirDeviceToNewToken() throws {
         try withBed { bed in
             let worker = try bed.worker { $0.delivery.shards = 2 }
-            var random = SeededRandom(seed: 306)
+            var random = SeededGenerator(seed: 306)
             func shard(_ token: String) -> Int {
                 var token = token
                 let hasher = worker.shards[0].plan.hasher
@@ -144,7 +144,7 @@ import Testing
             try bed.produce(
                 try devices.map { try event("offline", of: $0) }
                     + devices.map { push("for \($0)", to: $0) { $0.delivery = "hold-while-offline" } })
-            try eventually("all pushes are held") { worker.snapshot().shards.count(in: .held) == 8 }
+            try eventually("all pushes are held") { worker.snapshot().totals.count(in: .held) == 8 }
             try bed.produce(
                 try zip(devices, new).map {
                     try event("token-changed", of: $0, #","new-device-token":"\#($1)""#)
@@ -161,14 +161,14 @@ import Testing
     @Test func unregisteredTokenRejectsItsPendingPushes() throws {
         try withBed(simulator: { $0.deviceRules = [.init(prefix: "dead", reason: .unregistered)] }) { bed in
             let worker = try bed.worker()
-            let reported = SeededRandom.hexadecimal(seed: 307)
-            let dead = "dead" + SeededRandom.hexadecimal(seed: 308).dropFirst(4)
+            let reported = SeededGenerator.hexadecimal(seed: 307)
+            let dead = "dead" + SeededGenerator.hexadecimal(seed: 308).dropFirst(4)
             let later = (wallClockSeconds() + 3600) * 1000
             try bed.produce([
                 push("scheduled", to: reported) { $0.deliverAtMilliseconds = later },
                 push("scheduled", to: dead) { $0.deliverAtMilliseconds = later },
             ])
-            try eventually("both pushes wait") { worker.snapshot().shards.count(in: .scheduled) == 2 }
+            try eventually("both pushes wait") { worker.snapshot().totals.count(in: .scheduled) == 2 }
             try bed.produce([try event("unregistered", of: reported), push("sent", to: dead)])
             let outcomes = try bed.waitForOutcomes(4)
             let rejected = outcomes.filter { $0.kind == .rejected }
@@ -184,7 +184,7 @@ import Testing
                 $0.delivery.maxPendingPerDevice = 10
                 $0.delivery.maxInFlight = 100
             }
-            let device = SeededRandom.hexadecimal(seed: 309)
+            let device = SeededGenerator.hexadecimal(seed: 309)
             let later = (wallClockSeconds() + 3600) * 1000
             try bed.produce(
                 (0..<50).map { number in push("\(number)", to: device) { $0.deliverAtMilliseconds = later } })
@@ -232,8 +232,8 @@ import Testing
             try bed.produce(200, seed: 311) { push, _ in
                 push.deviceToken = "dead" + push.deviceToken.dropFirst(4)
             }
-            try eventually("all pushes wait") { worker.snapshot().shards.count(in: .topicCircuitOpen) == 200 }
-            let shards = worker.snapshot().shards
+            try eventually("all pushes wait") { worker.snapshot().totals.count(in: .topicCircuitOpen) == 200 }
+            let shards = worker.snapshot().totals
             #expect(shards.stops == 1)
             #expect(shards.count(of: .rejected) == 0)
             #expect(log.messages.count(containing: "refuses the credential or topic") == 1)

@@ -17,9 +17,9 @@ import Testing
             }
             // The first push occupies the only stream that is allowed before authentication.
             try bed.produce(1, seed: 71)
-            try eventually("the push is in flight") { worker.snapshot().shards.inFlight == 1 }
+            try eventually("the push is in flight") { worker.snapshot().totals.inFlight == 1 }
             try bed.produce(8, seed: 72) { push, _ in push.ttl = 2 }
-            try eventually("the pushes wait") { worker.snapshot().shards.waiting == 8 }
+            try eventually("the pushes wait") { worker.snapshot().totals.waiting == 8 }
             try bed.produce(1, seed: 73)
             let outcomes = try bed.waitForOutcomes(10)
             #expect(outcomes.count { $0.kind == .expired } == 8)

@@ -59,7 +59,7 @@ import Testing
             }
             let outcomes = try bed.waitForOutcomes(jobs)
             let recovery = (ContinuousClock.now - begin) / .seconds(1) - seconds
-            let counters = worker.snapshot().shards
+            let counters = worker.snapshot().totals
             bed.stop(worker)
             let books = server.books
             bed.outcomes.poll()

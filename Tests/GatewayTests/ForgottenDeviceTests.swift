@@ -17,8 +17,8 @@ struct ForgottenDeviceTests {
                         transactions: .off)
                 }
             }
-            let device = SeededRandom.hexadecimal(seed: 1_117)
-            let other = SeededRandom.hexadecimal(seed: 1_118)
+            let device = SeededGenerator.hexadecimal(seed: 1_117)
+            let other = SeededGenerator.hexadecimal(seed: 1_118)
             let first = try worker()
             // Presences expire after 30 days, because no push lives longer.
             let longAgo = wallClockMilliseconds() - 31 * 86_400_000
@@ -44,7 +44,7 @@ struct ForgottenDeviceTests {
             #expect(outcomes.map(\.kind).sorted { "\($0)" < "\($1)" } == [.accepted, .applied, .applied])
             try eventually("the changelog has removed the device") { states(device) == [true, false] }
             #expect(states(other) == [true])
-            #expect(second.snapshot().shards.store.forgotten == 1)
+            #expect(second.snapshot().totals.store.forgotten == 1)
         }
     }
 }

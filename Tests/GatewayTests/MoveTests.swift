@@ -17,7 +17,7 @@ struct MoveTests {
     }
 
     private func devices(_ count: Int, seed: UInt64) -> [String] {
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         return (0..<count).map { _ in random.hexadecimal(bytes: 32) }
     }
 
@@ -88,7 +88,7 @@ struct MoveTests {
         let accepted = outcomes.filter { $0.kind == .accepted }
         #expect(accepted.count == items && WorkerBed.places(accepted).count == items)
         #expect(Set(accepted.map(\.deviceToken)).isSubset(of: online))
-        #expect(worker.snapshot().shards.unaccounted == 0)
+        #expect(worker.snapshot().totals.unaccounted == 0)
         try eventually("committed moves leave no marks") { (try? report(bed, "left"))?.marks == 0 }
         bed.stop(worker)
         #expect(bed.readOutcomes().count == outcomes.count)
@@ -193,7 +193,7 @@ struct MoveTests {
             try produce(bed, try zip(old, new).map { try change($0, to: $1, at: time + 1) })
             let outcomes = try bed.waitForOutcomes(200)
             #expect(outcomes.filter { $0.kind == .accepted }.map(\.deviceToken).sorted() == third.sorted())
-            #expect(worker.snapshot().shards.unaccounted == 0)
+            #expect(worker.snapshot().totals.unaccounted == 0)
             bed.stop(worker)
             #expect(bed.simulator.summary.requests == 40)
             let left = try report(bed, "store")
@@ -295,7 +295,7 @@ struct MoveTests {
             let outcomes = try bed.waitForOutcomes(80 + 40 + 20 + 40 + 40)
             let accepted = outcomes.filter { $0.kind == .accepted }
             #expect(accepted.map(\.deviceToken).sorted() == new.sorted())
-            #expect(worker.snapshot().shards.unaccounted == 0)
+            #expect(worker.snapshot().totals.unaccounted == 0)
             try eventually("all offsets are committed") { worker.snapshot().outstanding == 0 }
             bed.stop(worker)
             #expect(bed.readOutcomes().count == outcomes.count)
@@ -329,7 +329,7 @@ struct MoveTests {
             #expect(outcomes.last?.kind == .accepted && outcomes.last?.deviceToken == new)
             let change = try #require(outcomes.first { $0.kind == .applied && $0.offset == 3 })
             #expect(change.deviceToken == old && change.count == 1)
-            #expect(worker.snapshot().shards.unaccounted == 0)
+            #expect(worker.snapshot().totals.unaccounted == 0)
             try eventually("all offsets are committed") { try bed.committed() == 5 }
             bed.stop(worker)
             let left = try report(bed, "store")

@@ -132,7 +132,7 @@ struct OldCopyTests {
     @Test func itemsStayWhilePartitionsMoveBetweenWorkers() throws {
         try withBed { bed in
             let first = try worker(bed, "first", longestAbsence: 0)
-            var random = SeededRandom(seed: 977)
+            var random = SeededGenerator(seed: 977)
             let devices = (0..<60).map { _ in random.hexadecimal(bytes: 32) }
             try bed.produce(
                 try devices.map { try event("offline", of: $0) }
@@ -146,17 +146,17 @@ struct OldCopyTests {
                 let counts = [first, second].map { $0.snapshot().assignedPartitions }
                 return counts.reduce(0, +) == 3 && counts.allSatisfy { $0 > 0 }
                     && numbers(first).count == counts[0] && numbers(second).count == counts[1]
-                    && first.snapshot().shards.evictedDevices + second.snapshot().shards.evictedDevices == 60
+                    && first.snapshot().totals.evictedDevices + second.snapshot().totals.evictedDevices == 60
             }
             try eventually("the first worker's disk has no payload of other partitions") {
-                let own = first.snapshot().shards.evictedDevices
+                let own = first.snapshot().totals.evictedDevices
                 let directory = bed.directory.file("first")
                 return devices.count { hasFile(with: "secret \($0)", in: directory) } <= own
             }
             bed.stop(second)
             try eventually("the first worker has all partitions again") {
                 first.snapshot().assignedPartitions == 3 && numbers(first) == [0, 1, 2]
-                    && first.snapshot().shards.evictedDevices == 60
+                    && first.snapshot().totals.evictedDevices == 60
             }
             try bed.produce(try devices.map { try event("online", of: $0) })
             let outcomes = try eventually("all pushes are sent") {

@@ -20,7 +20,7 @@ import Testing
                 push.topic = "com.example.slow"
                 push.deviceToken = String(repeating: "5a", count: 32)
             }
-            try eventually("the slow jobs wait") { worker.snapshot().shards.waiting == 31 }
+            try eventually("the slow jobs wait") { worker.snapshot().totals.waiting == 31 }
             var produced = 0
             try eventually("their partition is paused", timeout: .seconds(60)) {
                 // The other partitions always have work.
@@ -46,8 +46,8 @@ import Testing
                 return zip(now, ends).allSatisfy { $0.end > $1 && $0.outstanding == 0 }
             }
             let result = bed.stop(worker)
-            #expect(result.totals.intake.partitionPauses == 1)
-            #expect(result.totals.intake.pauses == 0)
+            #expect(result.snapshot.counters.partitionPauses == 1)
+            #expect(result.snapshot.counters.pauses == 0)
             #expect(worker.partitionReports().isEmpty)
         }
     }

@@ -23,7 +23,7 @@ struct PartitionRestoreTests {
 
     @Test func heldPushesAreRestoredByTheNextWorker() throws {
         try withBed { bed in
-            var random = SeededRandom(seed: 951)
+            var random = SeededGenerator(seed: 951)
             let devices = (0..<60).map { _ in random.hexadecimal(bytes: 32) }
             let new = (0..<10).map { _ in random.hexadecimal(bytes: 32) }
             let first = try worker(bed, "first")
@@ -50,7 +50,7 @@ struct PartitionRestoreTests {
             #expect(bed.simulator.summary.requests == 20)
 
             let second = try worker(bed, "second")
-            try eventually("the second worker has it all") { second.snapshot().shards.evictedDevices == 40 }
+            try eventually("the second worker has it all") { second.snapshot().totals.evictedDevices == 40 }
             try bed.produce(
                 try (devices[0..<20] + devices[50...] + new).map { try event("online", of: $0) })
             let outcomes = try bed.waitForOutcomes(140 + 80)
@@ -59,7 +59,7 @@ struct PartitionRestoreTests {
             #expect(
                 Set(accepted.map(\.deviceToken)) == Set(devices[0..<40] + devices[50...] + new))
             #expect(bed.simulator.summary.requests == 60)
-            #expect(second.snapshot().shards.unaccounted == 0)
+            #expect(second.snapshot().totals.unaccounted == 0)
             bed.stop(second)
             #expect(Set(WorkerBed.places(outcomes)).count == outcomes.count, "each job has one outcome")
 
@@ -77,7 +77,7 @@ struct PartitionRestoreTests {
     @Test func transactionsCommitOutcomesAndStoreChangesTogether() throws {
         try withBed { bed in
             let worker = try worker(bed, "store", transactions: .on)
-            var random = SeededRandom(seed: 952)
+            var random = SeededGenerator(seed: 952)
             let devices = (0..<40).map { _ in random.hexadecimal(bytes: 32) }
             try bed.produce(
                 try devices.map { try event("offline", of: $0) }
@@ -95,7 +95,7 @@ struct PartitionRestoreTests {
             #expect(outcomes.count { $0.kind == .accepted } == 340)
             #expect(outcomes.count { $0.kind == .superseded } == 20)
             try eventually("all offsets are committed in several transactions") {
-                worker.snapshot().outstanding == 0 && worker.snapshot().intake.commits >= 2
+                worker.snapshot().outstanding == 0 && worker.snapshot().counters.commits >= 2
             }
             bed.stop(worker)
             #expect(bed.simulator.summary.requests == 340)

@@ -26,12 +26,12 @@ import Testing
                 $0.credentials.append(other)
                 $0.apps.append(.init(name: "sport", topics: ["com.example.sport"], credential: "other"))
             }
-            let device = SeededRandom.hexadecimal(seed: 401)
+            let device = SeededGenerator.hexadecimal(seed: 401)
             let id = "123e4567-e89b-42d3-a456-426614174000"
             try bed.produce([push("com.example.news", to: device)])
-            try eventually("the app has its share in flight") { worker.snapshot().shards.inFlight == 1 }
+            try eventually("the app has its share in flight") { worker.snapshot().totals.inFlight == 1 }
             try bed.produce([push("com.example.news", to: device) { $0.apnsID = id }])
-            try eventually("the next push waits") { worker.snapshot().shards.waiting == 1 }
+            try eventually("the next push waits") { worker.snapshot().totals.waiting == 1 }
             try bed.produce([push("com.example.sport", to: device) { $0.apnsID = id }])
             let outcomes = try bed.waitForOutcomes(3).sorted { $0.offset < $1.offset }
             #expect(outcomes.map(\.kind) == [.accepted, .superseded, .accepted])
@@ -45,11 +45,11 @@ import Testing
     @Test func successorOfAMovingPushMovesInItsPlace() throws {
         try withBed(simulator: { $0.latency = .seconds(2) }) { bed in
             let worker = try bed.worker { $0.apns.connections = 1 }
-            let device = SeededRandom.hexadecimal(seed: 402)
-            let new = SeededRandom.hexadecimal(seed: 403)
+            let device = SeededGenerator.hexadecimal(seed: 402)
+            let new = SeededGenerator.hexadecimal(seed: 403)
             let update = push("com.example.news", to: device) { $0.collapseIdentifier = "score" }
             try bed.produce([update])
-            try eventually("the push is in flight") { worker.snapshot().shards.inFlight == 1 }
+            try eventually("the push is in flight") { worker.snapshot().totals.inFlight == 1 }
             let event =
                 #"{"kind":"device","device-token":"\#(device)","event":"token-changed","new-device-token":"\#(new)"}"#
             try bed.produce([update, try #require(JobEncoder.document(Array(event.utf8))), update])

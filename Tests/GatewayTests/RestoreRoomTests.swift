@@ -20,7 +20,7 @@ struct RestoreRoomTests {
     /// Many more items return at once than a shard has room for, and records arrive meanwhile.
     @Test func recordsAreAdmittedWhileManyItemsReturn() throws {
         try withBed { bed in
-            var random = SeededRandom(seed: 991)
+            var random = SeededGenerator(seed: 991)
             let devices = (0..<20).map { _ in random.hexadecimal(bytes: 32) }
             let first = try worker(bed, maxInFlight: 40_000)
             try bed.produce(try devices.map { try event("offline", of: $0) })
@@ -29,19 +29,19 @@ struct RestoreRoomTests {
                 devices.flatMap { device in (0..<1000).map { held("\($0)", to: device) { $0.priority = 5 } } }
             )
             try eventually("all pushes are stored", timeout: .seconds(60)) {
-                first.snapshot().intake.records == 20_020 && first.snapshot().shards.store.puts >= 20_000
+                first.snapshot().counters.records == 20_020 && first.snapshot().totals.store.puts >= 20_000
             }
             try first.waitUntilEvicted(devices: 20)
             bed.stop(first)
 
             let second = try worker(bed, maxInFlight: 100)
             try eventually("the scan of the store has ended") {
-                second.snapshot().shards.evictedDevices == 20
+                second.snapshot().totals.evictedDevices == 20
             }
             try bed.produce(try devices.map { try event("online", of: $0) })
             var most = 0
             try eventually("as many items as possible have returned", timeout: .seconds(60)) {
-                most = max(most, second.snapshot().shards.residentItems)
+                most = max(most, second.snapshot().totals.residentItems)
                 return most > 15_000
             }
             // More items would occupy the slots that records need.
@@ -53,7 +53,7 @@ struct RestoreRoomTests {
                 return bed.readOutcomes().count { $0.kind == .accepted && !known.contains($0.deviceToken) }
                     == 300
             }
-            #expect(second.snapshot().shards.unaccounted == 0)
+            #expect(second.snapshot().totals.unaccounted == 0)
         }
     }
 }

@@ -19,14 +19,14 @@ import Testing
                 $0.apps[0].burst = 1
             }
             try bed.produce(1, seed: 201)
-            try eventually("the push is tried once") { worker.snapshot().shards.sent == 1 }
+            try eventually("the push is tried once") { worker.snapshot().totals.sent == 1 }
             // Expiration 0 asks for a single attempt, at any time.
             try bed.produce(3, seed: 202) { push, _ in push.expiration = 0 }
             let outcomes = try bed.waitForOutcomes(1)
             #expect(outcomes.map(\.kind) == [.expired])
             #expect(outcomes.map(\.attempts) == [1])
             #expect(outcomes.map(\.offset) == [0])
-            try eventually("the other pushes wait") { worker.snapshot().shards.waiting == 3 }
+            try eventually("the other pushes wait") { worker.snapshot().totals.waiting == 3 }
             bed.stop(worker)
             #expect(bed.readOutcomes().count == 1)
         }
@@ -65,13 +65,13 @@ import Testing
             // The worker has its partitions once it has an outcome.
             try bed.produce(1, seed: 219)
             try bed.waitForOutcomes(1)
-            let device = SeededRandom.hexadecimal(seed: 203)
+            let device = SeededGenerator.hexadecimal(seed: 203)
             hold(device, on: worker)
             try bed.produce(5, seed: 204) { push, _ in
                 push.deviceToken = device
                 push.ttl = 3
             }
-            try eventually("the pushes wait for a retry") { worker.snapshot().shards.retrying == 5 }
+            try eventually("the pushes wait for a retry") { worker.snapshot().totals.retrying == 5 }
             let outcomes = try bed.waitForOutcomes(6)
             #expect(outcomes.count { $0.kind == .expired && $0.attempts == 0 } == 5)
             bed.stop(worker)
@@ -87,14 +87,14 @@ import Testing
             options.latency = .seconds(2)
         }) { bed in
             let worker = try bed.worker { $0.apns.connections = 1 }
-            let device = SeededRandom.hexadecimal(seed: 205)
+            let device = SeededGenerator.hexadecimal(seed: 205)
             // Occupies the only stream.
             try bed.produce(1, seed: 206)
-            try eventually("the push is in flight") { worker.snapshot().shards.inFlight == 1 }
+            try eventually("the push is in flight") { worker.snapshot().totals.inFlight == 1 }
             try bed.produce(10, seed: 207) { push, _ in push.deviceToken = device }
-            try eventually("the pushes wait") { worker.snapshot().shards.waiting == 10 }
+            try eventually("the pushes wait") { worker.snapshot().totals.waiting == 10 }
             hold(device, on: worker)
-            try eventually("the pushes wait for a retry") { worker.snapshot().shards.retrying == 10 }
+            try eventually("the pushes wait for a retry") { worker.snapshot().totals.retrying == 10 }
             try bed.produce(1, seed: 208)
             try bed.waitForOutcomes(2)
             #expect(bed.simulator.summary.requests == 2)
@@ -107,13 +107,13 @@ import Testing
             options.faults = [.init(reason: .idleTimeout, share: 1)]
         }) { bed in
             let worker = try bed.worker()
-            try eventually("two connections are open") { worker.snapshot().shards.openConnections == 2 }
-            let device = SeededRandom.hexadecimal(seed: 209)
+            try eventually("two connections are open") { worker.snapshot().totals.openConnections == 2 }
+            let device = SeededGenerator.hexadecimal(seed: 209)
             try bed.produce(1, seed: 210) { push, _ in push.deviceToken = device }
-            try eventually("the push is in flight") { worker.snapshot().shards.inFlight == 1 }
+            try eventually("the push is in flight") { worker.snapshot().totals.inFlight == 1 }
             hold(device, on: worker)
-            try eventually("the push waits") { worker.snapshot().shards.retrying == 1 }
-            #expect(worker.snapshot().shards.sent == 1)
+            try eventually("the push waits") { worker.snapshot().totals.retrying == 1 }
+            #expect(worker.snapshot().totals.sent == 1)
         }
     }
 
@@ -133,7 +133,7 @@ import Testing
     @Test func connectionThatShutsDownIsReplacedAtOnce() throws {
         try withBed(simulator: { $0.deviceRules = [.init(prefix: "dead", reason: .shutdown)] }) { bed in
             let worker = try bed.worker { $0.delivery.retry.maxAttempts = 1 }
-            try eventually("two connections are open") { worker.snapshot().shards.openConnections == 2 }
+            try eventually("two connections are open") { worker.snapshot().totals.openConnections == 2 }
             try bed.produce(1, seed: 211) { push, _ in
                 push.deviceToken = "dead" + push.deviceToken.dropFirst(4)
             }
@@ -189,7 +189,7 @@ import Testing
             $0.deviceRules = [.init(prefix: "dead", reason: .internalServerError)]
         }) { bed in
             let worker = try bed.worker { $0.delivery.retry.maxAttempts = 3 }
-            try eventually("two connections are open") { worker.snapshot().shards.openConnections == 2 }
+            try eventually("two connections are open") { worker.snapshot().totals.openConnections == 2 }
             try bed.produce(20, seed: 214) { push, _ in
                 push.deviceToken = "dead" + push.deviceToken.dropFirst(4)
             }
@@ -241,9 +241,9 @@ import Testing
     }
 }
 
-extension SeededRandom {
+extension SeededGenerator {
     static func hexadecimal(seed: UInt64) -> String {
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         return random.hexadecimal(bytes: 32)
     }
 }

@@ -22,7 +22,7 @@ import Testing
             try bed.produce(6, seed: 80)
             try bed.waitForOutcomes(6)
             try bed.produce(24_000, seed: 81)
-            try eventually("streams are full") { first.snapshot().shards.inFlight == 4000 }
+            try eventually("streams are full") { first.snapshot().totals.inFlight == 4000 }
             let others = try (0..<2).map { _ in
                 try bed.worker { configuration in
                     change(&configuration)
@@ -34,12 +34,12 @@ import Testing
             }
             // The first worker takes new jobs up to its limit, while the old ones are on their streams.
             try eventually("the first worker takes more jobs", timeout: .seconds(60)) {
-                first.snapshot().intake.records > 4100
+                first.snapshot().counters.records > 4100
             }
             try eventually("the first worker is at its limit again", timeout: .seconds(60)) {
                 first.snapshot().outstanding >= 3900
             }
-            #expect(first.snapshot().shards.inFlight <= 4000)
+            #expect(first.snapshot().totals.inFlight <= 4000)
             for worker in others + [first] { bed.stop(worker, mayFail: true) }
         }
     }

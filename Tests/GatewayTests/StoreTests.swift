@@ -58,7 +58,7 @@ struct StoreTests {
     @Test func heldPushLeavesMemoryAndReturnsWithItsDevice() throws {
         try withBed { bed in
             let worker = try worker(bed)
-            let device = SeededRandom.hexadecimal(seed: 901)
+            let device = SeededGenerator.hexadecimal(seed: 901)
             try bed.produce([
                 try event("offline", of: device), held("held", to: device), held("held as well", to: device),
             ])
@@ -70,7 +70,7 @@ struct StoreTests {
             let outcomes = try bed.waitForOutcomes(4)
             #expect(outcomes.count { $0.kind == .accepted } == 2)
             #expect(outcomes.filter { $0.kind == .applied }.map(\.count) == [0, 2])
-            #expect(worker.snapshot().shards.unaccounted == 0)
+            #expect(worker.snapshot().totals.unaccounted == 0)
             bed.stop(worker)
             #expect(try bed.committed() == 4)
             #expect(try left(bed) == 0)
@@ -79,7 +79,7 @@ struct StoreTests {
 
     @Test func heldPushesSurviveARestart() throws {
         try withBed { bed in
-            var random = SeededRandom(seed: 902)
+            var random = SeededGenerator(seed: 902)
             let devices = (0..<40).map { _ in random.hexadecimal(bytes: 32) }
             let first = try worker(bed, shards: 2)
             try bed.produce(
@@ -129,10 +129,10 @@ struct StoreTests {
 
             let second = try worker(bed, shards: 3)
             try eventually("APNs refuses the topic in the new worker, too") {
-                second.snapshot().shards.stops > 0 && second.snapshot().shards.evictedDevices > 100
+                second.snapshot().totals.stops > 0 && second.snapshot().totals.evictedDevices > 100
             }
             // A push that was tried is written again with its number of attempts.
-            let writes = second.snapshot().shards.store.puts
+            let writes = second.snapshot().totals.store.puts
             #expect(writes < 60, "\(writes) of 120 pushes were written again")
             try bed.replaceSimulator()
             let outcomes = try bed.waitForOutcomes(120)
@@ -149,7 +149,7 @@ struct StoreTests {
     @Test func scheduledAndExpiringPushesReturnOnTime() throws {
         try withBed { bed in
             let worker = try worker(bed)
-            var random = SeededRandom(seed: 903)
+            var random = SeededGenerator(seed: 903)
             let (scheduled, offline) = (random.hexadecimal(bytes: 32), random.hexadecimal(bytes: 32))
             let now = wallClockSeconds() * 1000
             try bed.produce([
@@ -170,7 +170,7 @@ struct StoreTests {
     @Test func pushesExpiredDuringDowntimeEndAtTheNextStart() throws {
         try withBed { bed in
             let first = try worker(bed)
-            var random = SeededRandom(seed: 904)
+            var random = SeededGenerator(seed: 904)
             let devices = (0..<20).map { _ in random.hexadecimal(bytes: 32) }
             try bed.produce(try devices.map { try event("offline", of: $0) })
             try bed.waitForOutcomes(20)
@@ -191,7 +191,7 @@ struct StoreTests {
     @Test func eventsAndCancelsApplyToStoredPushes() throws {
         try withBed { bed in
             let worker = try worker(bed, shards: 2)
-            var random = SeededRandom(seed: 905)
+            var random = SeededGenerator(seed: 905)
             let devices = (0..<8).map { _ in random.hexadecimal(bytes: 32) }
             let new = (0..<8).map { _ in random.hexadecimal(bytes: 32) }
             let (cancelled, unregistered) = (random.hexadecimal(bytes: 32), random.hexadecimal(bytes: 32))
@@ -216,7 +216,7 @@ struct StoreTests {
             #expect(outcomes.count { $0.kind == .applied && $0.count == 1 } == 9)
             #expect(outcomes.count { $0.kind == .cancelled } == 2)
             #expect(outcomes.first { $0.kind == .rejected }?.deviceToken == unregistered)
-            #expect(worker.snapshot().shards.unaccounted == 0)
+            #expect(worker.snapshot().totals.unaccounted == 0)
             bed.stop(worker)
             #expect(try left(bed) == 0)
         }
@@ -231,7 +231,7 @@ struct StoreTests {
                 $0.delivery.maxInFlight = 500
                 $0.delivery.returnRate = 100_000
             }
-            var random = SeededRandom(seed: 906)
+            var random = SeededGenerator(seed: 906)
             let devices = (0..<500).map { _ in random.hexadecimal(bytes: 32) }
             try bed.produce(
                 try devices.flatMap { device in
@@ -239,7 +239,7 @@ struct StoreTests {
                 })
             try bed.waitForOutcomes(500)
             try worker.waitUntilEvicted(devices: 500)
-            #expect(worker.snapshot().shards.store.puts >= 5000)
+            #expect(worker.snapshot().totals.store.puts >= 5000)
             try bed.produce(try devices.map { try event("online", of: $0) })
             let outcomes = try bed.waitForOutcomes(6000)
             #expect(outcomes.count { $0.kind == .accepted } == 5000)

@@ -39,7 +39,7 @@ extension Worker {
     /// Waits until all pushes have left memory and this many devices have items in the store.
     func waitUntilEvicted(devices: Int) throws {
         try eventually("the pushes of \(devices) devices have left memory") {
-            let shards = snapshot().shards
+            let shards = snapshot().totals
             return shards.evictedDevices == devices && shards.states.allSatisfy { $0 == 0 }
         }
     }

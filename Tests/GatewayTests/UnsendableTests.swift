@@ -11,7 +11,7 @@ import Testing
 
 /// Stored pushes that this version can't send, for instance after a roll-back, end with an outcome.
 struct UnsendableTests {
-    private let device = SeededRandom.hexadecimal(seed: 981)
+    private let device = SeededGenerator.hexadecimal(seed: 981)
     /// A payload longer than any connection, scheduler or push type accepts.
     private let tooLong = #"{"aps":{"alert":""# + String(repeating: "a", count: 60_000) + #""}}"#
 
@@ -81,7 +81,7 @@ struct UnsendableTests {
         _ bed: WorkerBed, _ worker: Worker, _ log: LogRecorder, outcomes before: Int
     ) throws {
         try bed.produce([
-            try event("online", of: device), push("goes on", to: SeededRandom.hexadecimal(seed: 982)),
+            try event("online", of: device), push("goes on", to: SeededGenerator.hexadecimal(seed: 982)),
         ])
         let outcomes = try bed.waitForOutcomes(before + 3)
         let ended = try #require(outcomes.first { $0.kind == .undeliverable })
@@ -90,12 +90,12 @@ struct UnsendableTests {
         #expect(ended.collapseIdentifier == "poisoned")
         #expect(outcomes.count { $0.kind == .accepted } == 1)
         try eventually("the store has removed the item") {
-            let shards = worker.snapshot().shards
+            let shards = worker.snapshot().totals
             return shards.store.removals == 1 && shards.store.unsendable == 1
         }
         #expect(log.messages.count(containing: "exceeds a limit") == 1)
         #expect(log.messages.count(containing: device) == 0)
-        #expect(worker.snapshot().shards.unaccounted == 0)
+        #expect(worker.snapshot().totals.unaccounted == 0)
         bed.stop(worker)
         #expect(bed.simulator.summary.requests == 1)
     }

@@ -181,7 +181,7 @@ final class WorkerBed {
     func produce(
         _ count: Int, seed: UInt64, _ change: (inout PushDescription, Int) -> Void = { _, _ in }
     ) throws {
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         try produce(
             (0..<count).map { number in
                 var push = PushDescription(

@@ -101,12 +101,12 @@ struct WorkerSupervisorTests {
                     return WorkerBed.places(bed.readOutcomes()).count == 200 * (1 + round)
                 }
                 #expect(run.ended == round, "the former worker has ended")
-                #expect(run.newest!.snapshot().intake.restarts == round)
+                #expect(run.newest!.snapshot().counters.restarts == round)
             }
             run.supervisor.requestStop()
             let result = try run.wait()
             #expect(result.failure == nil)
-            #expect(result.totals.outstanding == 0)
+            #expect(result.snapshot.outstanding == 0)
             #expect(run.begun == 3)
         }
     }
@@ -155,11 +155,11 @@ struct WorkerSupervisorTests {
             let letters = bed.deadLetters.records.filter { $0.value == nil }
             #expect(letters.allSatisfy { $0.header(DeadLetter.valueOmittedHeader) == "MSG_SIZE_TOO_LARGE" })
             // Dead letters have their values again after a transaction is committed.
-            let commits = run.newest!.snapshot().intake.commits
+            let commits = run.newest!.snapshot().counters.commits
             try bed.produce(20, seed: 51)
             try bed.waitForOutcomes(20)
             try eventually("a transaction is committed", timeout: .seconds(60)) {
-                run.newest!.snapshot().intake.commits > commits
+                run.newest!.snapshot().counters.commits > commits
             }
             try bed.kafka.produce(to: "jobs", [NewRecord(key: "last", value: "no job either")])
             try eventually("there is a dead letter with its value", timeout: .seconds(60)) {
@@ -193,10 +193,10 @@ struct WorkerSupervisorTests {
             let run = run(bed)
             try bed.produce(60, seed: 53)
             try eventually("the other partitions are read", timeout: .seconds(60)) {
-                run.newest?.snapshot().shards.count(of: .accepted) ?? 0 > 0
+                run.newest?.snapshot().totals.count(of: .accepted) ?? 0 > 0
             }
             try eventually("Kafka reports errors for the partition", timeout: .seconds(60)) {
-                (run.newest?.snapshot().intake.kafkaErrors ?? 0) >= 3
+                (run.newest?.snapshot().counters.kafkaErrors ?? 0) >= 3
             }
             #expect(run.newest!.snapshot().assignedPartitions == 2)
             bed.outcomes.poll()
@@ -216,8 +216,8 @@ struct WorkerSupervisorTests {
             let run = run(bed)
             try bed.produce(60, seed: 54)
             try eventually("two partitions are read", timeout: .seconds(60)) {
-                run.newest?.snapshot().shards.count(of: .accepted) ?? 0 > 0
-                    && run.newest!.snapshot().intake.kafkaErrors >= 2
+                run.newest?.snapshot().totals.count(of: .accepted) ?? 0 > 0
+                    && run.newest!.snapshot().counters.kafkaErrors >= 2
             }
             #expect(run.newest!.snapshot().assignedPartitions == 2)
             run.supervisor.requestStop()

@@ -28,8 +28,8 @@ import Testing
                         == record.key.map { String(decoding: $0, as: UTF8.self) }
                 })
             let result = bed.stop(worker)
-            #expect(result.totals.outstanding == 0)
-            #expect(result.totals.shards.count(of: .accepted) == 2000)
+            #expect(result.snapshot.outstanding == 0)
+            #expect(result.snapshot.totals.count(of: .accepted) == 2000)
             #expect(try bed.committed() == 2000)
             #expect(bed.simulator.summary.accepted == 2000)
         }
@@ -45,7 +45,7 @@ import Testing
             try bed.produce(100, seed: 3)
             let outcomes = try bed.waitForOutcomes(600)
             let result = bed.stop(second)
-            #expect(result.totals.intake.records == 100)
+            #expect(result.snapshot.counters.records == 100)
             #expect(outcomes.count == 600)
             #expect(bed.simulator.summary.accepted == 600)
         }
@@ -89,7 +89,7 @@ import Testing
         try withBed { bed in
             let worker = try bed.worker()
             let now = wallClockSeconds()
-            var random = SeededRandom(seed: 5)
+            var random = SeededGenerator(seed: 5)
             let token = random.hexadecimal(bytes: 32)
             func push(_ change: (inout PushDescription) -> Void) -> EncodedJob {
                 var push = PushDescription(
@@ -149,7 +149,7 @@ import Testing
             #expect(letter.header("sluice-source-topic") == bed.kafka.topic("jobs"))
             #expect(Int(letter.header("sluice-source-offset") ?? "") != nil)
             let result = bed.stop(worker)
-            #expect(result.totals.shards.deadLetters == 2)
+            #expect(result.snapshot.totals.deadLetters == 2)
             #expect(try bed.committed() == 12)
         }
     }
@@ -211,7 +211,7 @@ import Testing
             let outcomes = try bed.waitForOutcomes(150)
             #expect(WorkerBed.places(outcomes).count == 150)
             let result = bed.stop(worker)
-            #expect(result.totals.intake.records == 150)
+            #expect(result.snapshot.counters.records == 150)
         }
     }
 
@@ -224,7 +224,7 @@ import Testing
             try bed.produce(500, seed: 9)
             try bed.waitForOutcomes(50)
             let result = bed.stop(worker)
-            #expect(result.totals.shards.abandoned > 0)
+            #expect(result.snapshot.totals.abandoned > 0)
             let accepted = bed.simulator.summary.accepted
             // Each push that was sent has its outcome, and none was sent twice.
             try bed.waitForOutcomes(Int(accepted))

@@ -1,3 +1,4 @@
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -52,7 +53,7 @@ import Testing
     /// both. Each address without failures leads at some point.
     @Test func randomHistoriesKeepTheOrderingRules() {
         let seed = UInt64.random(in: .min ... .max)
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         for _ in 0..<300 {
             var order = AddressOrder()
             let sixes = Int.random(in: 0...4, using: &random)

@@ -1,3 +1,4 @@
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -157,7 +158,7 @@ import Testing
     /// Random histories of bytes, requests and ticks.
     @Test func silentConnectionsCloseInTimeAndAnsweringOnesNever() {
         let seed = UInt64.random(in: .min ... .max)
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         for _ in 0..<200 {
             var health = make()
             var now: UInt64 = 0

@@ -1,3 +1,4 @@
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -55,7 +56,7 @@ import Testing
     /// the first success, or after the last failure.
     @Test func randomEventsStartAttemptsInOrderAndEndOnce() {
         let seed = UInt64.random(in: .min ... .max)
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         for _ in 0..<500 {
             let count = Int.random(in: 1...6, using: &random)
             var plan = DialPlan(attempts: count)

@@ -1,4 +1,5 @@
 import EventLoop
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -46,7 +47,7 @@ import Testing
         seed: UInt64
     ) throws {
         let server = try FaultServer { peer in
-            var random = SeededRandom(seed: seed &* 1000 &+ UInt64(peer.number))
+            var random = SeededGenerator(seed: seed &* 1000 &+ UInt64(peer.number))
             var open: [FaultPeer.Request] = []
             peer.limit(1000)
             while true {

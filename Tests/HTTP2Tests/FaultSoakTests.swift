@@ -1,5 +1,6 @@
 import EventLoop
 import Glibc
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -12,7 +13,7 @@ import Testing
 
     /// Serves a connection with random faults.
     private static func misbehave(_ peer: FaultPeer, seed: UInt64, calm: BlockingFlag) {
-        var random = SeededRandom(seed: seed &* 10_007 &+ UInt64(peer.number))
+        var random = SeededGenerator(seed: seed &* 10_007 &+ UInt64(peer.number))
         func chance(_ of: Int) -> Bool { Int.random(in: 0..<of, using: &random) == 0 }
         var held: [FaultPeer.Request] = []
         peer.limit([1, 10, 100, 1000].randomElement(using: &random)!)

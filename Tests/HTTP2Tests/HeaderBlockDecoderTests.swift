@@ -1,4 +1,5 @@
 import CNghttp2
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -42,12 +43,12 @@ import Testing
     /// Whatever the server indexes, both tables stay the same.
     @Test(arguments: UInt64(1)...20)
     func shortCutDecodesRandomAnswersLikeTheInflater(seed: UInt64) {
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         let server = Server()
         var decoder = HeaderBlockDecoder()
         var reference = HeaderBlockDecoder()
         for step in 0..<500 {
-            let flip = { (share: Int, random: inout SeededRandom) in
+            let flip = { (share: Int, random: inout SeededGenerator) in
                 Int.random(in: 0..<100, using: &random) < share
             }
             var fields: [(String, String, isIndexed: Bool)] = [

@@ -1,4 +1,5 @@
 import CNghttp2
+import SluiceModel
 import TestSupport
 
 /// nghttp2's server session in memory, which answers at random. Confined to one test and one thread.
@@ -12,7 +13,7 @@ final class MemoryServer {
     }
 
     private(set) var session: OpaquePointer?
-    var random: SeededRandom
+    var random: SeededGenerator
     var requests: [Int32: Request] = [:]
     /// Answers by the request's tag; status 0 stands for a reset.
     var answers: [UInt32: (status: Int, body: [UInt8])] = [:]
@@ -22,7 +23,7 @@ final class MemoryServer {
     var mostOpen = 0
 
     init(seed: UInt64) {
-        random = SeededRandom(seed: seed)
+        random = SeededGenerator(seed: seed)
         var callbacks: OpaquePointer?
         nghttp2_session_callbacks_new(&callbacks)
         nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks) { _, frame, data in

@@ -1,3 +1,4 @@
+import SluiceModel
 import StreamScheduling
 import Testing
 

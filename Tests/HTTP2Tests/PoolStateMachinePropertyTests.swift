@@ -1,3 +1,4 @@
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -166,7 +167,7 @@ private struct FailureRecord {
 
     @Test(arguments: UInt64(1)...40)
     func randomEventsNeverBreakThePoolsLimits(seed: UInt64) {
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         var limits = PoolLimits()
         limits.minimum = Int.random(in: 1...4, using: &random)
         limits.maximum = limits.minimum + Int.random(in: 0...5, using: &random)
@@ -227,7 +228,7 @@ private struct FailureRecord {
         world.machine.answered(number, isAccepted: isAccepted)
     }
 
-    private func applyRandomEvent(to world: inout World, _ random: inout SeededRandom) {
+    private func applyRandomEvent(to world: inout World, _ random: inout SeededGenerator) {
         let numbers = world.machine.members.indices
         let number = UInt32(numbers.randomElement(using: &random)!)
         let now = world.now

@@ -1,3 +1,4 @@
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -9,7 +10,7 @@ import Testing
     private static let millisecond: UInt64 = 1_000_000
     private static let second: UInt64 = 1_000_000_000
 
-    private func limits(_ random: inout SeededRandom) -> PoolLimits {
+    private func limits(_ random: inout SeededGenerator) -> PoolLimits {
         var limits = PoolLimits()
         limits.minimum = Int.random(in: 1...4, using: &random)
         limits.maximum = limits.minimum + Int.random(in: 0...8, using: &random)
@@ -21,7 +22,7 @@ import Testing
     /// Each connection answers, and soon ends by a GOAWAY, a cut or a replacement.
     @Test(arguments: UInt64(1)...40)
     func openingRateStaysBoundedWhenConnectionsEndSoon(seed: UInt64) {
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         let limits = limits(&random)
         var machine = PoolStateMachine(limits, seed: seed)
         var now: UInt64 = 1
@@ -70,7 +71,7 @@ import Testing
     /// Compares the pool's replacements with the time since which each connection has made no progress.
     @Test(arguments: UInt64(1)...40)
     func connectionWithoutProgressIsReplacedWithinItsTimeout(seed: UInt64) {
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         let limits = limits(&random)
         var machine = PoolStateMachine(limits, seed: seed)
         var now: UInt64 = 1
@@ -135,7 +136,7 @@ import Testing
 
     @Test(arguments: UInt64(1)...60)
     func circuitFollowsTheErrorRatesOfANaiveModel(seed: UInt64) {
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         let limits = limits(&random)
         var machine = PoolStateMachine(limits, seed: seed)
         machine.maintain(now: 0)

@@ -1,4 +1,5 @@
 import EventLoop
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -138,7 +139,7 @@ import Testing
     /// Changes one byte of a good answer. A final result doesn't change with later bytes.
     @Test func randomBytesParseTheSameWholeOrSplit() {
         let seed = UInt64.random(in: .min ... .max)
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         let good = Array("HTTP/1.1 200 OK\r\nVia: x\r\n\r\n".utf8)
         for _ in 0..<2000 {
             var bytes = good

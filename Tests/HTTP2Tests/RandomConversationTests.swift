@@ -1,4 +1,5 @@
 import CNghttp2
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -10,7 +11,7 @@ import Testing
     final class Conversation {
         let server: MemoryServer
         let harness: Harness
-        var random: SeededRandom
+        var random: SeededGenerator
         var toServer: [UInt8] = []
         var toClient: [UInt8] = []
         var submitted: UInt32 = 0
@@ -23,7 +24,7 @@ import Testing
         init(seed: UInt64) {
             server = MemoryServer(seed: seed)
             harness = Harness(waits: false, maximumStreams: 50)
-            random = SeededRandom(seed: seed ^ 0xc11e)
+            random = SeededGenerator(seed: seed ^ 0xc11e)
         }
 
         func number(_ below: Int) -> Int { Int.random(in: 0..<below, using: &random) }

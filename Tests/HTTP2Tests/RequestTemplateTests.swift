@@ -1,3 +1,4 @@
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -9,7 +10,7 @@ import Testing
 
     @Test(arguments: UInt64(1)...8)
     func nghttp2DecodesRandomRequestsAsEncoded(seed: UInt64) {
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         let fields = StableFields()
         let authority = fields.add(name: ":authority", value: Array("api.push.apple.com".utf8))
         let authorization = fields.add(name: "authorization", value: Array("bearer 0".utf8))
@@ -19,7 +20,7 @@ import Testing
         var topics: [String] = []
         var topicFields: [StableFields.ID] = []
         var templates: [StableFields.TemplateID] = []
-        let makeTopic = { (random: inout SeededRandom) in
+        let makeTopic = { (random: inout SeededGenerator) in
             // Some topics don't fit into the table, and some fill the table.
             let length = Int.random(in: 1...(topics.count % 5 == 4 ? 900 : 60), using: &random)
             topics.append(
@@ -103,7 +104,7 @@ import Testing
     }
 
     /// A device token of random length: mostly hexadecimal, at times with other characters.
-    private static func device(_ random: inout SeededRandom) -> String {
+    private static func device(_ random: inout SeededGenerator) -> String {
         let length = Int.random(in: 0...200, using: &random)
         let digits = Array("0123456789abcdef".utf8)
         var bytes = (0..<length).map { _ in digits.randomElement(using: &random)! }
@@ -116,7 +117,7 @@ import Testing
         return String(decoding: bytes, as: UTF8.self)
     }
 
-    private static func number(_ random: inout SeededRandom) -> UInt32 {
+    private static func number(_ random: inout SeededGenerator) -> UInt32 {
         let edges: [UInt32] = [0, 1, 9, 10, 99, 100, 101, 1000, 99_999, 100_000, 999_999_999, 4_294_967_295]
         return Bool.random(using: &random)
             ? edges.randomElement(using: &random)! : UInt32.random(in: 0 ... .max, using: &random)

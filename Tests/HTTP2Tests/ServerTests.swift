@@ -1,5 +1,6 @@
 import EventLoop
 import Glibc
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -215,7 +216,7 @@ private typealias Frame = RawClient.Frame
 
     /// Random frames may end their connection, but never the server.
     @Test func randomFramesLeaveTheServerServingOthers() throws {
-        var random = SeededRandom(seed: 20_240_601)
+        var random = SeededGenerator(seed: 20_240_601)
         let server = try ServerFixture()
         for _ in 0..<60 {
             let client = try server.connect()

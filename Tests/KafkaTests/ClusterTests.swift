@@ -88,7 +88,7 @@ struct EmbeddedClusterTests {
             Issue.record("two clusters listen on the port")
         } catch {
             #expect(error.message.contains("127.0.0.1:\(port)"))
-            #expect(error.message.contains("taken"))
+            #expect(error.message.contains("the port is in use"))
         }
         // The port is free again with its cluster.
         _ = consume first

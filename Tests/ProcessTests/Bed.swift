@@ -190,7 +190,7 @@ final class Bed {
     }
 
     /// A valid job for a random device.
-    static func job(_ random: inout SeededRandom, number: Int, structured: Bool = false) -> EncodedJob {
+    static func job(_ random: inout SeededGenerator, number: Int, structured: Bool = false) -> EncodedJob {
         let push = PushDescription(
             deviceToken: random.hexadecimal(bytes: 32), topic: "com.example.news",
             payload: Array(#"{"aps":{"alert":"number \#(number)"}}"#.utf8))

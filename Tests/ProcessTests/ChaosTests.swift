@@ -1,5 +1,6 @@
 import Foundation
 import KafkaTestSupport
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -68,7 +69,7 @@ struct ChaosTests {
     func jobsHaveOneOutcomeEachThroughAllFaults() throws {
         let seed = Self.text("CHAOS_SEED").flatMap { UInt64($0) } ?? .random(in: 1...1_000_000)
         print("chaos, seed \(seed)")
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         var load = ReplicaLoad(seed: seed, live: 300, absent: 60)
         let names = (1...(Self.text("CHAOS_WORKERS").flatMap { Int($0) } ?? 3)).map { "worker-\($0)" }
         try withBed(

@@ -89,7 +89,7 @@ struct DeadLetterTests {
                 malformed.map {
                     NewRecord(key: $0.key, value: $0.value, headers: $0.headers.map { ($0.name, $0.value) })
                 })
-            var random = SeededRandom(seed: 1)
+            var random = SeededGenerator(seed: 1)
             try bed.produce([Bed.job(&random, number: 0)])
 
             try bed.outcomes.wait(for: 1, of: worker)

@@ -58,7 +58,7 @@ struct JobDraft {
     }
 }
 
-extension SeededRandom {
+extension SeededGenerator {
     /// Returns a random `apns-id`.
     mutating func identifier() -> String {
         let digits = Array(hexadecimal(bytes: 16))

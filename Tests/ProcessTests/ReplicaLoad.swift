@@ -3,7 +3,7 @@ import TestSupport
 
 /// A load for several workers: devices that go offline and return, and absent devices with held pushes.
 struct ReplicaLoad {
-    var random: SeededRandom
+    var random: SeededGenerator
     let live: [String]
     let absent: [String]
     private var offline: Set<String> = []
@@ -14,7 +14,7 @@ struct ReplicaLoad {
     static let topic = "com.example.news"
 
     init(seed: UInt64, live: Int, absent: Int) {
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         self.live = (0..<live).map { _ in random.hexadecimal(bytes: 32) }
         self.absent = (0..<absent).map { _ in random.hexadecimal(bytes: 32) }
         self.random = random

@@ -24,7 +24,7 @@ struct ScheduledHandOverTests {
         let count = Bed.hasTransactions ? 40_000 : 10_000
         try withBed(BedOptions(partitions: 1)) { bed in
             let options = WorkerOptions(delivery: "{}", environment: store.environment(bed))
-            var random = SeededRandom(seed: 23)
+            var random = SeededGenerator(seed: 23)
             let due = (Int64(Date().timeIntervalSince1970) + 25) * 1_000
             let jobs = (0..<count).map { number -> EncodedJob in
                 var push = PushDescription(

@@ -10,8 +10,9 @@ import Testing
 /// Full disks, and directories that a worker must not use.
 @Suite("Store: disks and directories that are not as they should be")
 struct StoreFaultTests {
-    private static func held(_ tokens: [String], _ random: inout SeededRandom, payload: Int = 2) -> [JobDraft]
-    {
+    private static func held(
+        _ tokens: [String], _ random: inout SeededGenerator, payload: Int = 2
+    ) -> [JobDraft] {
         tokens.map { token in
             var push = AuditedPush(apnsID: random.identifier(), topic: StoreLoad.topic)
             push.delivery = .holdWhileOffline
@@ -22,7 +23,7 @@ struct StoreFaultTests {
     }
 
     @Test func unusableStoreDirectoriesAreRefusedWithoutLoss() throws {
-        var random = SeededRandom(seed: 51)
+        var random = SeededGenerator(seed: 51)
         let tokens = (0..<50).map { _ in random.hexadecimal(bytes: 32) }
         try withBed(BedOptions(partitions: 4)) { bed in
             let lives = try StoreLives(bed)
@@ -109,7 +110,7 @@ struct StoreFaultTests {
             "mount", ["-t", "tmpfs", "-o", "size=24m", "sluice-test", disk.path])
         try #require(mounted.exit == .status(0))
         defer { _ = try? ChildProcess.run("umount", ["-l", disk.path]) }
-        var random = SeededRandom(seed: 52)
+        var random = SeededGenerator(seed: 52)
         let tokens = (0..<50).map { _ in random.hexadecimal(bytes: 32) }
         let others = (0..<20).map { _ in random.hexadecimal(bytes: 32) }
         try withBed(BedOptions(partitions: 4)) { bed in

@@ -4,7 +4,7 @@ import TestSupport
 /// A load with all that a store handles. Devices go offline and return; tokens change or end. Pushes are held,
 /// scheduled, confirmed, superseded, cancelled, or expire.
 struct StoreLoad {
-    var random: SeededRandom
+    var random: SeededGenerator
     private var tokens: [String]
     private var offline: Set<String> = []
     /// Receipts that devices will send, for the first `arrivalsSeen` arrivals.
@@ -17,7 +17,7 @@ struct StoreLoad {
     static let topic = "com.example.news"
 
     init(seed: UInt64, devices: Int) {
-        random = SeededRandom(seed: seed)
+        random = SeededGenerator(seed: seed)
         tokens = []
         for _ in 0..<devices { tokens.append(random.hexadecimal(bytes: 32)) }
     }

@@ -14,7 +14,7 @@ struct StoreWeekTests {
     @Test(.enabled(if: FakeClock.compiler != nil, "needs a C compiler"))
     func devicesBackAfterAWeekReceiveOnlyNewestPushes() throws {
         let seed: UInt64 = 77
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         let tokens = (0..<Self.devices).map { _ in random.hexadecimal(bytes: 32) }
         try withBed(BedOptions(partitions: 4, clockOffset: Self.day)) { bed in
             let lives = try StoreLives(
@@ -70,7 +70,8 @@ struct StoreWeekTests {
     }
 
     /// A push to be held, which expires in one of three cases: after some days, and half a day from any restart.
-    private static func update(for token: String, _ random: inout SeededRandom, at now: Int64) -> JobDraft {
+    private static func update(for token: String, _ random: inout SeededGenerator, at now: Int64) -> JobDraft
+    {
         var push = AuditedPush(apnsID: random.identifier(), topic: StoreLoad.topic)
         push.collapseID = names.randomElement(using: &random)
         push.delivery = .holdWhileOffline

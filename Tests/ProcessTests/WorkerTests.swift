@@ -66,7 +66,7 @@ struct WorkerTests {
             ])
         ) { bed in
             let worker = try bed.start()
-            var random = SeededRandom(seed: 7)
+            var random = SeededGenerator(seed: 7)
             var jobs = (0..<200).map { Bed.job(&random, number: $0, structured: $0 % 2 == 0) }
             for prefix in ["dead", "bad0"] {
                 var push = PushDescription(
@@ -99,7 +99,7 @@ struct WorkerTests {
     @Test func sigtermFinishesJobsInFlightWithoutRepeats() throws {
         try withBed(BedOptions(simulator: ["--latency", "1000"])) { bed in
             let first = try bed.start()
-            var random = SeededRandom(seed: 3)
+            var random = SeededGenerator(seed: 3)
             let count = 300
             try bed.produce((0..<count).map { Bed.job(&random, number: $0) })
             try first.waits(for: "pushes are in flight") { bed.pushes().count > 5 }
@@ -125,7 +125,7 @@ struct WorkerTests {
             let limit = 1_000
             let delivery = "{max-in-flight: \(limit), commit-interval: 200ms}"
             let first = try bed.start(WorkerOptions(delivery: delivery))
-            var random = SeededRandom(seed: 11)
+            var random = SeededGenerator(seed: 11)
             try bed.produce((0..<count).map { Bed.job(&random, number: $0) })
             try first.waits(for: "some jobs have outcomes") {
                 bed.outcomes.poll()
@@ -154,7 +154,7 @@ struct WorkerTests {
     @Test func drainPastItsDeadlineExitsWith75() throws {
         try withBed(BedOptions(simulator: ["--latency", "60000"])) { bed in
             let first = try bed.start(WorkerOptions(delivery: "{drain-deadline: 100ms}"))
-            var random = SeededRandom(seed: 5)
+            var random = SeededGenerator(seed: 5)
             try bed.produce((0..<10).map { Bed.job(&random, number: $0) })
             try first.waits(for: "pushes are in flight") { !bed.pushes().isEmpty }
             try first.end(with: .status(75))
@@ -165,7 +165,7 @@ struct WorkerTests {
     @Test func secondSignalEndsTheWorkerAtOnce() throws {
         try withBed(BedOptions(simulator: ["--latency", "60000"])) { bed in
             let worker = try bed.start(WorkerOptions(delivery: "{drain-deadline: 10m}"))
-            var random = SeededRandom(seed: 6)
+            var random = SeededGenerator(seed: 6)
             try bed.produce([Bed.job(&random, number: 0)])
             try worker.waits(for: "a push is in flight") { !bed.pushes().isEmpty }
             worker.signal(SIGTERM)

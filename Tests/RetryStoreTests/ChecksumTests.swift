@@ -1,5 +1,6 @@
 #if RocksDBTuning
 import CRocksDBTuning
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -15,7 +16,7 @@ import Testing
     }
 
     @Test func checksumMatchesBitwiseReferenceForAnySlice() {
-        var random = SeededRandom(seed: 32)
+        var random = SeededGenerator(seed: 32)
         let bytes = (0..<4096).map { _ in UInt8.random(in: .min ... .max, using: &random) }
         for count in 0..<200 {
             let start = Int.random(in: 0..<3000, using: &random)

@@ -35,7 +35,7 @@ import Testing
     /// Allocates more blocks than fit. The heap provides the rest.
     @Test func blocksAreNeverHandedOutTwice() async {
         await #expect(processExitsWith: .success) {
-            var random = SeededRandom(seed: 7)
+            var random = SeededGenerator(seed: 7)
             var blocks: [Block] = []
             for mark in UInt64(1)...6000 {
                 let bytes = mark % 10 == 0 ? Int.random(in: 2...1000, using: &random) * 8 : blockBytes
@@ -59,7 +59,7 @@ import Testing
         await #expect(processExitsWith: .success) {
             let failures = Mutex(0)
             DispatchQueue.concurrentPerform(iterations: 4) { thread in
-                var random = SeededRandom(seed: UInt64(thread))
+                var random = SeededGenerator(seed: UInt64(thread))
                 var blocks: [Block] = []
                 for _ in 0..<2000 {
                     if blocks.count < 40, Bool.random(using: &random) || blocks.isEmpty {

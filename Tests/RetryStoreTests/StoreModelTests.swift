@@ -26,7 +26,7 @@ import Testing
         }
 
         let directory: TemporaryDirectory
-        var random: SeededRandom
+        var random: SeededGenerator
         var store: RetryStore
         var partitions: [StorePartition] = []
         var items: [[ItemKey: Stored]] = [[:], [:]]
@@ -36,7 +36,7 @@ import Testing
 
         init(seed: UInt64) throws {
             directory = try TemporaryDirectory("store")
-            random = SeededRandom(seed: seed)
+            random = SeededGenerator(seed: seed)
             // So small that memtables are flushed all the time.
             store = try RetryStore.make(directory, memtableBytes: 256 << 10)
             partitions = [try store.partition(0), try store.partition(1)]

@@ -15,7 +15,7 @@ import Testing
     /// Few items with many records each, in chunks of any size. Filters are exact, far too small, or missing.
     @Test(arguments: 1...12 as ClosedRange<UInt64>)
     func restoredStoreMatchesTheLastRecords(seed: UInt64) throws {
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory, memtableBytes: 256 << 10)
         defer { store.close() }

@@ -45,7 +45,7 @@ struct IdentityHasherTests {
 
     /// Each digit of a token flips every bit of its key about half of the time.
     @Test func changedDigitFlipsHalfOfTheBits() {
-        var random = SplitMix64(seed: 21)
+        var random = SeededGenerator(seed: 21)
         var flips = [Int](repeating: 0, count: 128)
         for round in 0..<4000 {
             var digits = (0..<64).map { _ in hexDigit(UInt8.random(in: 0...15, using: &random)) }

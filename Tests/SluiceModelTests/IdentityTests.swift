@@ -9,7 +9,7 @@ import Testing
         #expect(id.high == 0x0011_2233_4455_6677)
         #expect(id.low == 0x8899_aabb_ccdd_eeff)
         #expect(id.description == text)
-        var random = SplitMix64(seed: 1)
+        var random = SeededGenerator(seed: 1)
         for _ in 0..<1000 {
             let id = APNSID(high: random.next(), low: random.next())
             #expect(id.description.withBytes { APNSID(canonical: $0) } == id)

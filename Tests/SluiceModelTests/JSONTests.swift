@@ -94,7 +94,7 @@ private func validate(_ bytes: [UInt8]) -> (library: JSONFault?, scanner: JSONFa
 
     /// The library and the scanner agree about mutated documents. Small changes keep most documents nearly valid.
     @Test func libraryAndScannerAgree() {
-        var random = SplitMix64(seed: 20_240_601)
+        var random = SeededGenerator(seed: 20_240_601)
         let validator = JSONValidator()
         let seeds = [
             TestRecord.payload, JobRuleTests.document(#""ttl":60"#),
@@ -127,7 +127,7 @@ private func validate(_ bytes: [UInt8]) -> (library: JSONFault?, scanner: JSONFa
     }
 
     @Test func randomBytesNeverTrap() {
-        var random = SplitMix64(seed: 7)
+        var random = SeededGenerator(seed: 7)
         let decoder = TestDecoder()
         for _ in 0..<5000 {
             let bytes = (0..<Int.random(in: 0..<120, using: &random)).map { _ in
@@ -154,7 +154,7 @@ private func validate(_ bytes: [UInt8]) -> (library: JSONFault?, scanner: JSONFa
 
     /// Mutated documents never trap the decoder, and an accepted document meets its rules.
     @Test func mutatedDocumentsKeepTheRules() {
-        var random = SplitMix64(seed: 99)
+        var random = SeededGenerator(seed: 99)
         let decoder = TestDecoder()
         let seed = Array(
             JobRuleTests.document(

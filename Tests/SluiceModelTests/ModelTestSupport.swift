@@ -15,21 +15,6 @@ extension StaticString {
     var text: String { description }
 }
 
-/// SplitMix64: small, fast, and equal on every platform.
-struct SplitMix64: RandomNumberGenerator {
-    var state: UInt64
-
-    init(seed: UInt64) { state = seed }
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-        return mixed ^ (mixed >> 31)
-    }
-}
-
 /// A record that owns its bytes. Each part is a heap block of exactly its size, without padding.
 struct TestRecord {
     var key: [UInt8]?

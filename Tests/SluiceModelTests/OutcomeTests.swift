@@ -112,7 +112,7 @@ import Testing
 
     /// For any bytes, the document is valid JSON and can be read.
     @Test func anyBytesGiveValidJSON() throws {
-        var random = SplitMix64(seed: 3)
+        var random = SeededGenerator(seed: 3)
         for _ in 0..<2000 {
             let bytes = (0..<40).map { _ in UInt8.random(in: 0...255, using: &random) }
             let text = bytes.withUnsafeBytes { bytes in

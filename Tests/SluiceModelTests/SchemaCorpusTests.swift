@@ -141,7 +141,7 @@ struct Draft {
         JobField.allCases.map(\.memberName.text) + ["apns-topic", "Topic", "", "payl\\u006fad"]
 
     static func corpus() -> [Draft] {
-        var random = SplitMix64(seed: 2026)
+        var random = SeededGenerator(seed: 2026)
         var drafts = bases
         for (index, base) in bases.enumerated() {
             for name in names {

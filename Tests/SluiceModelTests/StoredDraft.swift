@@ -21,7 +21,7 @@ struct StoredDraft: Equatable {
 
     /// Any valid push. Each optional part is present half of the time.
     init(seed: UInt64) {
-        var random = SplitMix64(seed: seed)
+        var random = SeededGenerator(seed: seed)
         func chance() -> Bool { random.next() & 1 == 0 }
         func instant() -> Int64 { .random(in: JobLimits.instant, using: &random) }
         func optionalInstant() -> Int64? { chance() ? instant() : nil }

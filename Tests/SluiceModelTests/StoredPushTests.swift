@@ -261,7 +261,7 @@ import Testing
     /// Nothing read from a disk may stop a worker. Bytes are changed, cut, repeated and swapped at random, each
     /// result in a block of exactly its size. An accepted push is stored and read again unchanged.
     @Test func damagedBytesNeverTrap() throws {
-        var random = SplitMix64(seed: 11)
+        var random = SeededGenerator(seed: 11)
         var errors: Set<StoredPushError> = []
         var taken = 0
         for round in 0..<10_000 {
@@ -298,7 +298,7 @@ import Testing
     }
 
     @Test func randomBytesNeverTrap() {
-        var random = SplitMix64(seed: 12)
+        var random = SeededGenerator(seed: 12)
         for _ in 0..<5_000 {
             let count = Int.random(in: 0...120, using: &random)
             var bytes = (0..<count).map { _ in UInt8(truncatingIfNeeded: random.next()) }

@@ -1,3 +1,4 @@
+import SluiceModel
 import TestSupport
 import Testing
 
@@ -41,7 +42,7 @@ import Testing
 
     @Test func percentilesAgreeWithSortedArrays() {
         let seed = UInt64.random(in: .min ... .max)
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         for round in 0..<60 {
             let histogram = LatencyHistogram()
             var values: [UInt64] = []
@@ -71,7 +72,7 @@ import Testing
 
     @Test func percentilesRiseWithThePercentage() {
         let seed = UInt64.random(in: .min ... .max)
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         let histogram = LatencyHistogram()
         for _ in 0..<5000 {
             histogram.record(nanoseconds: 1 << UInt64.random(in: 0...50, using: &random))
@@ -82,7 +83,7 @@ import Testing
 
     @Test func mergedHistogramsEqualRecordingAllValues() {
         let seed = UInt64.random(in: .min ... .max)
-        var random = SeededRandom(seed: seed)
+        var random = SeededGenerator(seed: seed)
         let parts = (0..<4).map { _ in LatencyHistogram() }
         let whole = LatencyHistogram()
         for _ in 0..<4000 {

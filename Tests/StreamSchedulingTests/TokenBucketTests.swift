@@ -1,3 +1,4 @@
+import SluiceModel
 import Testing
 
 @testable import StreamScheduling

@@ -1,4 +1,5 @@
 import CPrefetch
+import DequeModule
 import SluiceModel
 import StreamScheduling
 
@@ -40,7 +41,7 @@ public struct DeliveryMachine: ~Copyable {
     var presences: PresenceTable
     /// Timers of waiting items, by the monotonic clock.
     var timers: DueQueue
-    var actions = ActionQueue()
+    var actions = Deque<DeliveryAction>(minimumCapacity: 256)
     public internal(set) var milestones = DeliveryMilestones()
     var deviceBackoff: DeviceBackoff
     var generator: SeededGenerator

@@ -1,3 +1,5 @@
+import DequeModule
+
 /// Decides when pushes that have ended may leave the store, and which offsets have to wait for that. Each partition
 /// of the intake has its own value.
 ///
@@ -52,8 +54,8 @@ public struct DeferredDeletes: Sendable {
     private var links: [Link] = []
     private var firstFree = DeferredDeletes.none
     /// Removals in the order in which they became next, and therefore with rising commits.
-    private var waiting = FIFO<Waiting>()
-    private var actions = FIFO<Action>()
+    private var waiting = Deque<Waiting>()
+    private var actions = Deque<Action>()
     private var lastCommit: UInt64 = 0
     /// Commits that were issued, and neither accepted nor failed.
     private var commitsUnderWay: [UInt64] = []
@@ -142,8 +144,8 @@ public struct DeferredDeletes: Sendable {
         chains.removeAll(keepingCapacity: true)
         links.removeAll(keepingCapacity: true)
         firstFree = Self.none
-        waiting.removeAll()
-        actions.removeAll()
+        waiting.removeAll(keepingCapacity: true)
+        actions.removeAll(keepingCapacity: true)
         commitsUnderWay = []
         (removals, completions) = (0, 0)
     }
@@ -211,42 +213,5 @@ public struct DeferredDeletes: Sendable {
         chain.first = links[Int(index)].next
         links[Int(index)].next = firstFree
         firstFree = index
-    }
-}
-
-/// Queue over a ring that grows when it is full.
-private struct FIFO<Element: Sendable>: Sendable {
-    private var ring: [Element?] = []
-    private var head = 0
-    private var count = 0
-
-    var first: Element? { count == 0 ? nil : ring[head] }
-    var last: Element? { count == 0 ? nil : ring[(head + count - 1) & (ring.count - 1)] }
-
-    mutating func append(_ element: Element) {
-        if count == ring.count {
-            ring = (0..<count).map { ring[(head + $0) & (ring.count - 1)] }
-            ring += repeatElement(nil, count: max(16, count))
-            head = 0
-        }
-        ring[(head + count) & (ring.count - 1)] = element
-        count += 1
-    }
-
-    mutating func removeFirst() {
-        ring[head] = nil
-        head = (head + 1) & (ring.count - 1)
-        count -= 1
-    }
-
-    mutating func popFirst() -> Element? {
-        guard let element = first else { return nil }
-        removeFirst()
-        return element
-    }
-
-    mutating func removeAll() {
-        head = 0
-        count = 0
     }
 }

@@ -1,3 +1,5 @@
+import DequeModule
+
 /// Orders the records that a shard writes, and decides when each is produced: outcomes, dead letters and changes of
 /// its store.
 ///
@@ -54,7 +56,7 @@ public struct ProduceOrder: ~Copyable {
     private var hasEnded = false
 
     /// Records from `front` on.
-    private var records = RingQueue<Record>(capacity: 1024)
+    private var records = Deque<Record>(minimumCapacity: 1024)
     /// Sequence number of the first record; counts from 0.
     private var front: UInt64 = 0
     /// Count of records at the front that were produced, with the dropped ones between them.
@@ -77,8 +79,8 @@ public struct ProduceOrder: ~Copyable {
     private var owesRoom = false
     /// True when ``ProduceAction/forget(before:)`` is owed to the owner, for the bytes before `front`.
     private var owesForget = false
-    private var tickets = RingQueue<Ticket>(capacity: 16)
-    private var actions = RingQueue<ProduceAction>(capacity: 64)
+    private var tickets = Deque<Ticket>(minimumCapacity: 16)
+    private var actions = Deque<ProduceAction>(minimumCapacity: 64)
     /// Slots of partitions that have ended.
     private var endedSlots = SlotSet()
 

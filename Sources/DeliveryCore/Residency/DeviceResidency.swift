@@ -1,3 +1,4 @@
+import DequeModule
 import SluiceModel
 
 /// Decisions about devices that may have items in the store only. It decides which items are loaded before which
@@ -371,7 +372,7 @@ struct TurnLine: ~Copyable {
     }
 
     /// Entries, including entries of partitions that have gone.
-    private var entries = RingQueue<Entry>(capacity: 16)
+    private var entries = Deque<Entry>(minimumCapacity: 16)
     /// Assignment of each slot, and the devices that stand in the line for that assignment.
     private var members: [UInt16: (assignment: UInt32, devices: Set<DeviceKey>)] = [:]
     /// Devices in the line, without those of partitions that have gone.
@@ -402,6 +403,6 @@ struct TurnLine: ~Copyable {
     /// front.
     mutating func removeAll(_ slot: UInt16) {
         count -= members.removeValue(forKey: slot)?.devices.count ?? 0
-        if count == 0 { entries = RingQueue(capacity: 16) }
+        if count == 0 { entries = Deque(minimumCapacity: 16) }
     }
 }

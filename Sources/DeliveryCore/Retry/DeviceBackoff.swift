@@ -1,3 +1,4 @@
+import SluiceModel
 import StreamScheduling
 
 /// Back-off by device for `429 TooManyRequests`. APNs refuses every notification for that device token for a while.

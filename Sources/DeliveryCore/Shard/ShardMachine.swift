@@ -1,3 +1,4 @@
+import DequeModule
 import SluiceModel
 
 /// Decisions of one shard: the fate of each record and push, the devices in memory, and the requests to the store. It
@@ -51,7 +52,7 @@ public struct ShardMachine: ~Copyable {
     /// Progress since the last report to the intake.
     var news = ShardProgress()
     /// Actions that follow from an action of the delivery machine.
-    private var followers = RingQueue<ShardAction>(capacity: 64)
+    private var followers = Deque<ShardAction>(minimumCapacity: 64)
     private var lastHandle: UInt32 = 0
     /// Jobs that the current abandonment has given back; nil when there is none.
     private var abandoned: Int?

@@ -31,23 +31,8 @@ public enum WorkerError: Error, Sendable, CustomStringConvertible {
 public struct WorkerResult: Sendable {
     /// Nil after an orderly stop; otherwise the reason for which the worker had to stop.
     public var failure: WorkerFailure?
-    public var totals: WorkerSnapshot
-}
-
-/// Counts and state of a worker.
-public struct WorkerSnapshot: Sendable {
-    public var intake: IntakeCounters
-    public var shards: ShardCounters
-    /// Jobs taken from Kafka whose outcomes are still missing.
-    public var outstanding: Int
-    public var bytesInFlight: Int
-    public var assignedPartitions: Int
-    /// Whether items that must wait for long are written to a store.
-    public var hasStore = false
-    /// Whether the store is being searched for pushes that wait with their topics.
-    public var looksForSuspended = false
-    /// Changelog records still to be restored before assigned partitions begin.
-    public var restoring = 0
+    /// State at the end, before the loops ended.
+    public var snapshot: WorkerSnapshot
 }
 
 /// Gateway process that consumes jobs, pushes them and produces their outcomes until it is asked to stop.
@@ -212,8 +197,8 @@ public final class Worker: Sendable {
     /// Waits for the worker's end, whatever caused it, and ends the threads.
     public func waitUntilStopped() -> WorkerResult {
         stopped.wait()
-        let totals = snapshot()
-        lastSnapshot.snapshot.withLock { $0 = totals }
+        let last = snapshot()
+        lastSnapshot.snapshot.withLock { $0 = last }
         for shard in shards {
             shard.loop.stop()
             shard.loop.join()
@@ -221,7 +206,7 @@ public final class Worker: Sendable {
         intake.loop.stop()
         intake.loop.join()
         closeStore()
-        return WorkerResult(failure: failure.failure.withLock { $0 }, totals: totals)
+        return WorkerResult(failure: failure.failure.withLock { $0 }, snapshot: last)
     }
 
     private static func openStore(
@@ -263,23 +248,18 @@ public final class Worker: Sendable {
     /// Returns counters and state of this moment, or of the worker's end if it has ended. Blocks for a turn of each
     /// loop. Call it after ``start()``, from any thread but a loop's.
     public func snapshot() -> WorkerSnapshot {
-        var sum = ShardCounters()
-        for shard in shards {
+        var snapshot = WorkerSnapshot()
+        for (index, shard) in shards.enumerated() {
             guard let counters = shard.loop.runBlockingIfRunning({ shard.snapshot() }) else {
                 return finalSnapshot()
             }
-            sum = sum + counters
+            snapshot.add(.shard(index, counters))
         }
-        let bytes = bytesInFlight.count
-        let shardCounters = sum
-        let snapshot = intake.loop.runBlockingIfRunning { [intake] in
-            WorkerSnapshot(
-                intake: intake.counters, shards: shardCounters, outstanding: intake.machine.outstanding,
-                bytesInFlight: bytes,
-                assignedPartitions: intake.machine.assignedPartitions, hasStore: intake.store != nil,
-                looksForSuspended: intake.machine.looksForSuspended, restoring: intake.remainingRecords)
+        guard let state = intake.loop.runBlockingIfRunning({ [intake] in intake.snapshot() }) else {
+            return finalSnapshot()
         }
-        return snapshot ?? finalSnapshot()
+        snapshot.add(.intake(state))
+        return snapshot
     }
 
     /// Returns the present state of all pools; empty after the worker's end. Blocks for a turn of each loop. Call it

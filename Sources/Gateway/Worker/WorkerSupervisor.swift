@@ -3,6 +3,7 @@ import DeliveryCore
 import EventLoop
 import Kafka
 import Logging
+import SluiceModel
 import StreamScheduling
 import Synchronization
 
@@ -101,7 +102,7 @@ public final class WorkerSupervisor: Sendable {
         if isStopping, last.failure?.startsOver == true {
             // Nothing is in flight between two workers.
             last.failure = nil
-            last.totals.outstanding = 0
+            last.snapshot.intake?.outstanding = 0
         }
         return last
     }

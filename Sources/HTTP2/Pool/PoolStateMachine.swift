@@ -1,3 +1,4 @@
+import SluiceModel
 import StreamScheduling
 
 /// Decides how many connections a pool has, when to open, close or replace a connection, and whether to send at all.

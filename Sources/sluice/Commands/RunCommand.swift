@@ -74,7 +74,7 @@ struct RunCommand: ParsableCommand {
         } ended: { result in
             reporting.end()
             endpoints.detach()
-            logger.notice("worker stopped", metadata: WorkerReporter.metadata(result.totals))
+            logger.notice("worker stopped", metadata: WorkerReporter.metadata(result.snapshot))
         }
         stop.onRequest {
             // No snapshot may be under way when the worker ends.
@@ -90,10 +90,10 @@ struct RunCommand: ParsableCommand {
             throw CommandFailure(.internalError, "\(error)")
         }
         if let failure = result.failure { throw CommandFailure(.unavailable, failure.reason) }
-        if result.totals.outstanding > 0 {
+        if result.snapshot.outstanding > 0 {
             throw CommandFailure(
                 .unfinished,
-                "the drain deadline passed with \(result.totals.outstanding) jobs in flight; they will be processed again"
+                "the drain deadline passed with \(result.snapshot.outstanding) jobs in flight; they will be processed again"
             )
         }
     }
@@ -215,18 +215,18 @@ final class WorkerReporter: Sendable {
     {
         var metadata: Logger.Metadata = [
             "partitions": "\(snapshot.assignedPartitions)",
-            "jobs": "\(snapshot.intake.records)",
-            "finished": "\(snapshot.intake.finished)",
+            "jobs": "\(snapshot.counters.records)",
+            "finished": "\(snapshot.counters.finished)",
             "outstanding": "\(snapshot.outstanding)",
-            "bytes-in-flight": "\(snapshot.bytesInFlight)",
-            "pushes": "\(snapshot.shards.sent)",
-            "retries": "\(snapshot.shards.retried)",
-            "dead-letters": "\(snapshot.shards.deadLetters)",
-            "connections": "\(snapshot.shards.openConnections)",
-            "unaccounted": "\(snapshot.shards.unaccounted)",
+            "bytes-in-flight": "\(snapshot.intake?.bytesInFlight ?? 0)",
+            "pushes": "\(snapshot.totals.sent)",
+            "retries": "\(snapshot.totals.retried)",
+            "dead-letters": "\(snapshot.totals.deadLetters)",
+            "connections": "\(snapshot.totals.openConnections)",
+            "unaccounted": "\(snapshot.totals.unaccounted)",
         ]
-        for state in ItemState.allCases where state.isLive && snapshot.shards.count(in: state) > 0 {
-            metadata["now-\(state)"] = "\(snapshot.shards.count(in: state))"
+        for state in ItemState.allCases where state.isLive && snapshot.totals.count(in: state) > 0 {
+            metadata["now-\(state)"] = "\(snapshot.totals.count(in: state))"
         }
         if let oldest = partitions.max(by: { $0.headOfLineAge < $1.headOfLineAge }),
             oldest.headOfLineAge > .zero
@@ -234,20 +234,20 @@ final class WorkerReporter: Sendable {
             metadata["head-of-line-ms"] = "\(oldest.headOfLineMilliseconds)"
             metadata["head-of-line-partition"] = "\(oldest.partition)"
         }
-        if snapshot.hasStore {
-            metadata["store-puts"] = "\(snapshot.shards.store.puts)"
-            metadata["store-removals"] = "\(snapshot.shards.store.removals)"
-            metadata["store-loaded"] = "\(snapshot.shards.store.loaded)"
-            metadata["devices-in-store"] = "\(snapshot.shards.evictedDevices)"
-            if snapshot.restoring > 0 { metadata["restoring"] = "\(snapshot.restoring)" }
-            if snapshot.intake.storeFailures > 0 {
-                metadata["store-failures"] = "\(snapshot.intake.storeFailures)"
+        if let intake = snapshot.intake, intake.hasStore {
+            metadata["store-puts"] = "\(snapshot.totals.store.puts)"
+            metadata["store-removals"] = "\(snapshot.totals.store.removals)"
+            metadata["store-loaded"] = "\(snapshot.totals.store.loaded)"
+            metadata["devices-in-store"] = "\(snapshot.totals.evictedDevices)"
+            if intake.remainingRecords > 0 { metadata["restoring"] = "\(intake.remainingRecords)" }
+            if snapshot.counters.storeFailures > 0 {
+                metadata["store-failures"] = "\(snapshot.counters.storeFailures)"
             }
         }
         let paused = partitions.count { !$0.pauseReasons.isEmpty }
         if paused > 0 { metadata["paused-partitions"] = "\(paused)" }
-        for kind in OutcomeKind.allCases where snapshot.shards.count(of: kind) > 0 {
-            metadata["\(kind.name)"] = "\(snapshot.shards.count(of: kind))"
+        for kind in OutcomeKind.allCases where snapshot.totals.count(of: kind) > 0 {
+            metadata["\(kind.name)"] = "\(snapshot.totals.count(of: kind))"
         }
         return metadata
     }

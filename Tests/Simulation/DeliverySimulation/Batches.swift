@@ -38,7 +38,7 @@ extension World {
             counts[.loadFailed] += 1
             // The writes are applied once more later, which makes no difference.
             batch.writes = []
-            worker.batches.replaceFirst(with: batch)
+            worker.batches[0] = batch
             return storeFails(worker)
         }
         _ = worker.batches.popFirst()
@@ -163,7 +163,9 @@ extension World {
             follow(worker, shard)
             shard.store.batch.writes.removeAll { $0.partition == partition }
         }
-        worker.batches.forEach { $0.writes.removeAll { $0.partition == partition } }
+        for index in worker.batches.indices {
+            worker.batches[index].writes.removeAll { $0.partition == partition }
+        }
         store.sync(partition)
     }
 }

@@ -302,7 +302,7 @@ extension World {
                 log.records[outcome.record].isWritten = true
             }
         }
-        worker.partitions[partition].outcomes.removeAll { _ in true }
+        worker.partitions[partition].outcomes.removeAll()
         worker.partitions[partition].commit = nil
         worker.partitions[partition].removals.order.removeAll()
         endStore(partition, worker)

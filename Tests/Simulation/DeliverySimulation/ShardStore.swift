@@ -1,4 +1,5 @@
 import DeliveryCore
+import DequeModule
 import SluiceModel
 
 /// A shard's side of the store: the machine that decides, and its shell's data.
@@ -28,7 +29,7 @@ final class ShardStore {
     /// Number of records that wait for devices, and of items from another shard that weren't restored from the store.
     var waiting = 0
     /// Items that have arrived from other shards.
-    var arriving = Queue<Migration>()
+    var arriving = Deque<Migration>()
     /// Jobs whose items are between two shards: arriving, waiting for their devices, or still with the store.
     var comingOver: Set<Int> = []
     /// Events by handle.

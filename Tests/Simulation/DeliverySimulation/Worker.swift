@@ -1,4 +1,5 @@
 import DeliveryCore
+import DequeModule
 import SluiceModel
 import StreamScheduling
 
@@ -43,7 +44,7 @@ struct PartitionState {
     var isEnding = false
     var patience = 0
     var isPaused = false
-    var outcomes = Queue<PendingOutcome>()
+    var outcomes = Deque<PendingOutcome>()
     var commit: IssuedCommit?
     var isDirty = false
     /// Items of this assignment that the shards hold.
@@ -257,15 +258,15 @@ final class WorkerModel {
     var isDraining = false
     var patience = 0
     /// Batches that the store still has to process, and answers that the shards still have to read.
-    var batches = Queue<StoreBatch>()
-    var answers = Queue<StoreAnswer>()
+    var batches = Deque<StoreBatch>()
+    var answers = Deque<StoreAnswer>()
     /// Moment when the store retries its failed first batch, and then all batches behind it; 0 when the store works.
     var storeWaitsUntil: UInt64 = 0
     /// Due items that a look has found.
-    var due = Queue<(partition: Int, epoch: Int, found: [StoreModel.Due])>()
+    var due = Deque<(partition: Int, epoch: Int, found: [StoreModel.Due])>()
     var nextLook: UInt64 = 0
     /// Looks for items that wait with their topics.
-    var suspendedLooks = Queue<(shard: Int, topic: Int, isProbe: Bool)>()
+    var suspendedLooks = Deque<(shard: Int, topic: Int, isProbe: Bool)>()
 
     init(number: Int, incarnation: Int, _ scenario: Scenario, seed: UInt64) {
         self.number = number

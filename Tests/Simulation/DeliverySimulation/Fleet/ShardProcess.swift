@@ -1,4 +1,5 @@
 import DeliveryCore
+import DequeModule
 import SluiceModel
 
 /// A shard of a worker: the shell of the shard's machines.
@@ -11,8 +12,8 @@ final class ShardProcess {
     var machine: ShardMachine
     var order: ProduceOrder
     var watch: Watch
-    private var messages = Queue<Message>()
-    private var ring = Queue<Incoming>()
+    private var messages = Deque<Message>()
+    private var ring = Deque<Incoming>()
     /// By slot.
     var held: [Held]
     /// Events that wait, by handle.

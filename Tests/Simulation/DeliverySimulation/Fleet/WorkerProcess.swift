@@ -1,4 +1,5 @@
 import DeliveryCore
+import DequeModule
 import SluiceModel
 
 /// A process of a worker: the shell of ``WorkerMachine``.
@@ -17,7 +18,7 @@ final class WorkerProcess {
     var watch: Watch
     private(set) var shards: [ShardProcess] = []
     /// Reports on their way from the shards.
-    private var reports = Queue<(shard: Int, report: ShardReport)>()
+    private var reports = Deque<(shard: Int, report: ShardReport)>()
     /// References of Kafka's answers.
     private var commits: [(reference: Int, ticket: UInt64)] = []
     private var fetches: [(reference: Int, ticket: UInt64)] = []
@@ -39,7 +40,7 @@ final class WorkerProcess {
     var bytesHeld = 0
     private var isActing = false
     /// Requests to the disk and to the changelog's reader, in their order.
-    var diskTasks = Queue<DiskTask>()
+    var diskTasks = Deque<DiskTask>()
     var restores: [ChangelogReading] = []
 
     var disk: FleetDisk { world.disk(host) }

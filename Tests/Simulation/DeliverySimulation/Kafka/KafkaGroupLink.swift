@@ -1,3 +1,5 @@
+import DequeModule
+
 /// The connection to the group's coordinator, which reads requests one after the other.
 struct KafkaGroupLink {
     enum Request {
@@ -18,8 +20,8 @@ struct KafkaGroupLink {
     }
 
     /// On their way to the coordinator, and back.
-    var requests = KafkaQueue<Request>()
-    var answers = KafkaQueue<Answer>()
+    var requests = Deque<Request>()
+    var answers = Deque<Answer>()
     var requestAt: UInt64 = 0
     var answerAt: UInt64 = 0
     /// Voids what was under way when the coordinator went.
@@ -27,7 +29,7 @@ struct KafkaGroupLink {
     /// A join or a sync waits for others; what is behind it isn't read.
     var isHeld = false
     var heldEpoch: Int32 = 0
-    var held = KafkaQueue<Request>()
+    var held = Deque<Request>()
 }
 
 extension KafkaModel {
@@ -91,8 +93,8 @@ extension KafkaModel {
         client.link.epoch &+= 1
         let isHeld = client.link.isHeld
         client.link.isHeld = false
-        let answers = client.link.answers.removeAll()
-        let requests = client.link.held.removeAll() + client.link.requests.removeAll()
+        let answers = client.link.answers.takeAll()
+        let requests = client.link.held.takeAll() + client.link.requests.takeAll()
         guard !client.isDead else { return }
         for lost in answers {
             switch lost {

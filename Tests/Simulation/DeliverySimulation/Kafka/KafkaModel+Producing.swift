@@ -1,3 +1,5 @@
+import DequeModule
+
 /// A producer's queue for one partition. Records at its head have been sent already.
 struct PartitionQueue {
     struct Pending {
@@ -22,7 +24,7 @@ struct PartitionQueue {
         case unregistered
     }
 
-    var records = KafkaQueue<Pending>()
+    var records = Deque<Pending>()
     var state = State.idle
     /// Voids timers of before.
     var epoch: Int32 = 0
@@ -213,7 +215,7 @@ extension KafkaModel {
     func purge(_ client: Client, _ place: Int, _ failure: Failure = .purged) {
         let judged = client.queues[place].judged
         let sent = client.queues[place].sent
-        let purged = client.queues[place].records.removeLast(client.queues[place].records.count - judged)
+        let purged = client.queues[place].records.takeLast(client.queues[place].records.count - judged)
         client.queues[place].sent = 0
         switch client.queues[place].state {
         case .sending, .blocked, .unregistered:

@@ -1,3 +1,5 @@
+import DequeModule
+
 /// Kafka's brokers and its clients (3.6; librdkafka 2), simulated: a world for workers, which knows nothing of them.
 ///
 /// All choices come from one seed, and time is an argument. Calls return at once; things follow when `advance` reaches
@@ -39,7 +41,7 @@ final class KafkaModel {
     /// A process.
     final class Client {
         let id: ClientID
-        var events = KafkaQueue<Event>()
+        var events = Deque<Event>()
         var isDead = false
         var isStopped = false
         var isRunning: Bool { !isDead && !isStopped }
@@ -258,8 +260,8 @@ final class KafkaModel {
         guard !client.isDead else { return }
         client.isDead = true
         client.deferred = []
-        _ = client.events.removeAll()
-        _ = client.link.held.removeAll()
+        client.events.removeAll()
+        client.link.held.removeAll()
         for place in client.reading { end(client, place) }
         if client.transactional != nil, draw.chance(500) {
             client.transactional!.stepEpoch &+= 1

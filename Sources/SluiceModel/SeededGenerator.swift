@@ -1,7 +1,7 @@
 /// A small, fast, seeded generator (xoshiro256**, seeded through SplitMix64).
 ///
-/// Every random choice of the delivery core uses an injected generator, so that a run can be repeated from its seed.
-/// Not for secrets.
+/// Every random choice of the machines, the simulator and the tests uses an injected generator, so that a run can be
+/// repeated from its seed. Not for secrets.
 public struct SeededGenerator: RandomNumberGenerator, Sendable {
     private var s0: UInt64
     private var s1: UInt64
@@ -34,7 +34,7 @@ public struct SeededGenerator: RandomNumberGenerator, Sendable {
     }
 }
 
-/// SplitMix64: expands a one-word seed to any number of words.
+/// SeededGenerator: expands a one-word seed to any number of words.
 private struct SplitMix {
     var state: UInt64
 

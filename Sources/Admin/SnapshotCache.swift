@@ -1,26 +1,27 @@
+import Gateway
 import Synchronization
 
-/// Observations of a worker's loops that requests share. Polling can't burden the loops: they are asked once at a time,
+/// Snapshots of a worker's loops that requests share. Polling can't burden the loops: they are asked once at a time,
 /// and not again within ``freshness``.
-final class SharedObservations: Sendable {
+final class SnapshotCache: Sendable {
     typealias Clock = @Sendable () -> ContinuousClock.Instant
 
     let source: AdminSource
     private let patience: Duration
-    /// Time for which an observation serves later requests.
+    /// Time for which a snapshot serves later requests.
     private let freshness: Duration
     private let now: Clock
     private let state = Mutex(State())
 
     private struct State {
-        var latest: (observation: Observation, end: ContinuousClock.Instant)?
-        /// Requests that wait for the observation under way; nil when none is.
-        var waiting: [Reply<Observation>]?
+        var latest: (snapshot: WorkerSnapshot, end: ContinuousClock.Instant)?
+        /// Requests that wait for the snapshot under way; nil when none is.
+        var waiting: [Reply<WorkerSnapshot>]?
     }
 
     private enum Step {
-        case take(Observation)
-        case wait(Reply<Observation>)
+        case take(WorkerSnapshot)
+        case wait(Reply<WorkerSnapshot>)
         case ask
     }
 
@@ -31,34 +32,34 @@ final class SharedObservations: Sendable {
         self.now = now
     }
 
-    /// Requests that wait for another request's observation.
+    /// Requests that wait for another request's snapshot.
     var waitingCount: Int { state.withLock { $0.waiting?.count ?? 0 } }
 
     /// Waits for the loops' answers, `patience` at most.
-    func observe() async -> Observation {
+    func snapshot() async -> WorkerSnapshot {
         switch state.withLock({ next(&$0) }) {
-        case .take(let observation): return observation
+        case .take(let snapshot): return snapshot
         // Nil when the request is cancelled; its answer then doesn't matter.
-        case .wait(let reply): return await reply.waitUnlessCancelled() ?? Observation()
+        case .wait(let reply): return await reply.waitUnlessCancelled() ?? WorkerSnapshot()
         case .ask:
             // Continues when the request is cancelled, because other requests may wait for it.
-            let observation = await source.observe(for: patience)
+            let snapshot = await source.snapshot(for: patience)
             let waiting = state.withLock { state in
-                state.latest = (observation, now())
+                state.latest = (snapshot, now())
                 return exchange(&state.waiting, with: nil) ?? []
             }
-            for reply in waiting { reply.give(observation) }
-            return observation
+            for reply in waiting { reply.give(snapshot) }
+            return snapshot
         }
     }
 
     private func next(_ state: inout State) -> Step {
         if state.waiting != nil {
-            let reply = Reply<Observation>()
+            let reply = Reply<WorkerSnapshot>()
             state.waiting!.append(reply)
             return .wait(reply)
         }
-        if let latest = state.latest, now() - latest.end < freshness { return .take(latest.observation) }
+        if let latest = state.latest, now() - latest.end < freshness { return .take(latest.snapshot) }
         state.waiting = []
         return .ask
     }

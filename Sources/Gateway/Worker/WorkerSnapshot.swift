@@ -1,7 +1,7 @@
 import DeliveryCore
 
 /// State of a worker's Kafka thread at one moment.
-public struct IntakeObservation: Sendable {
+public struct IntakeSnapshot: Sendable {
     public enum Phase: Sendable, Equatable {
         case running
         /// Pushes in flight end; no new job is taken.
@@ -31,7 +31,12 @@ public struct IntakeObservation: Sendable {
     public var counters = IntakeCounters()
     /// Jobs taken from Kafka whose outcomes are still missing.
     public var outstanding = 0
+    /// Bytes of records that the worker holds.
     public var bytesInFlight = 0
+    /// Whether pushes that must wait for long are written to a store.
+    public var hasStore = false
+    /// Whether the store is being searched for pushes that wait with their topics.
+    public var looksForSuspended = false
     /// Nil without a changelog.
     public var changelog: Changelog?
     /// Nil without transactions.
@@ -63,47 +68,89 @@ public struct IntakeObservation: Sendable {
     public init() {}
 }
 
+/// State of a worker's loops at one moment, as far as the loops answered.
+public struct WorkerSnapshot: Sendable {
+    /// Nil when the Kafka thread did not answer or has ended.
+    public var intake: IntakeSnapshot?
+    /// Counters of the shards that answered, by the shard's index.
+    public var shards: [Int: ShardCounters] = [:]
+    /// Names of loops that have ended.
+    public var ended: [String] = []
+    /// Progress of the worker's stop, after the loops had answered; nil when it wasn't asked.
+    public var stop: WorkerStop?
+
+    public init() {}
+
+    /// Sum over the shards that answered.
+    public var totals: ShardCounters { shards.values.reduce(ShardCounters()) { $0 + $1 } }
+    /// Counters of the Kafka thread; zeros when the thread did not answer.
+    public var counters: IntakeCounters { intake?.counters ?? IntakeCounters() }
+    /// Jobs taken from Kafka whose outcomes are still missing.
+    public var outstanding: Int { intake?.outstanding ?? 0 }
+    public var assignedPartitions: Int { intake?.partitions.count ?? 0 }
+
+    public mutating func add(_ answer: LoopAnswer) {
+        switch answer {
+        case .intake(let snapshot): intake = snapshot
+        case .shard(let index, let counters): shards[index] = counters
+        case .ended(let loop): ended.append(loop)
+        }
+    }
+
+    /// Number of loops that have answered or ended.
+    public var count: Int { (intake == nil ? 0 : 1) + shards.count + ended.count }
+
+    /// Returns the names of the loops that did not answer: the intake's first, then the shards'.
+    public func silent(of loops: [String]) -> [String] {
+        loops.enumerated().filter { index, name in
+            !ended.contains(name) && (index == 0 ? intake == nil : shards[index - 1] == nil)
+        }.map(\.element)
+    }
+}
+
 /// Answer of one of a worker's loops.
 public enum LoopAnswer: Sendable {
-    case intake(IntakeObservation)
+    case intake(IntakeSnapshot)
     case shard(Int, ShardCounters)
     /// The loop has ended with the worker.
     case ended(String)
 }
 
 extension Intake {
-    func observe() -> IntakeObservation {
-        var observation = IntakeObservation()
-        observation.phase =
+    func snapshot() -> IntakeSnapshot {
+        var snapshot = IntakeSnapshot()
+        snapshot.phase =
             switch machine.phase {
             case .running: .running
             case .draining: .draining
             default: .ended
             }
-        observation.failure = machine.failure.map { describe($0) }
-        observation.isAssigned = machine.isAssigned
-        observation.arriving = machine.arriving
-        observation.opening = machine.opening
-        observation.restoring = machine.restoring
+        snapshot.failure = machine.failure.map { describe($0) }
+        snapshot.isAssigned = machine.isAssigned
+        snapshot.arriving = machine.arriving
+        snapshot.opening = machine.opening
+        snapshot.restoring = machine.restoring
         if let restorer {
-            observation.restoredRecords = restorer.restored.load(ordering: .relaxed)
-            observation.remainingRecords = remainingRecords
-            var changelog = IntakeObservation.Changelog()
+            snapshot.restoredRecords = restorer.restored.load(ordering: .relaxed)
+            snapshot.remainingRecords = remainingRecords
+            var changelog = IntakeSnapshot.Changelog()
             changelog.ends = machine.changelogEnds
             changelog.unacknowledged = machine.unacknowledgedChanges
-            observation.changelog = changelog
+            snapshot.changelog = changelog
         }
-        observation.isStoreFailing = machine.hasStoreFailed
-        observation.isMembershipInDoubt = machine.isMembershipInDoubt
-        observation.partitions = partitionReports()
-        observation.counters = counters
-        observation.outstanding = machine.outstanding
-        observation.bytesInFlight = bytesInFlight.count
-        observation.transactions = machine.transactionState.map {
-            IntakeObservation.Transactions(
+        snapshot.isStoreFailing = machine.hasStoreFailed
+        snapshot.isMembershipInDoubt = machine.isMembershipInDoubt
+        snapshot.partitions = partitionReports()
+        snapshot.counters = counters
+        snapshot.outstanding = machine.outstanding
+        snapshot.bytesInFlight = bytesInFlight.count
+        snapshot.hasStore = store != nil
+        snapshot.looksForSuspended = machine.looksForSuspended
+        snapshot.transactions = machine.transactionState.map {
+            IntakeSnapshot.Transactions(
                 state: "\($0.state)", begun: Int($0.begun), aborted: $0.aborted)
         }
-        return observation
+        return snapshot
     }
 
     func partitionReports() -> [PartitionReport] {
@@ -134,7 +181,7 @@ extension Worker {
             let accepted = shard.loop.execute { answer(.shard(index, shard.snapshot())) }
             if !accepted { answer(.ended(shard.loop.name)) }
         }
-        let accepted = intake.loop.execute { [intake] in answer(.intake(intake.observe())) }
+        let accepted = intake.loop.execute { [intake] in answer(.intake(intake.snapshot())) }
         if !accepted { answer(.ended(intake.loop.name)) }
     }
 }

@@ -28,35 +28,7 @@ public struct AdminSource: Sendable {
     }
 }
 
-/// Answers of a worker's loops, as far as they answered.
-public struct Observation: Sendable {
-    /// Nil when the intake did not answer or has ended.
-    public var intake: IntakeObservation?
-    public var shards: [Int: ShardCounters] = [:]
-    /// Loops that have ended.
-    public var ended: [String] = []
-    /// State after the loops had answered, or the time was over.
-    public var stop: WorkerStop?
-
-    public init() {}
-
-    mutating func add(_ answer: LoopAnswer) {
-        switch answer {
-        case .intake(let observation): intake = observation
-        case .shard(let index, let counters): shards[index] = counters
-        case .ended(let loop): ended.append(loop)
-        }
-    }
-
-    var count: Int { (intake == nil ? 0 : 1) + shards.count + ended.count }
-
-    /// Returns the names of the loops that did not answer: the intake's first, then the shards'.
-    func silent(of loops: [String]) -> [String] {
-        loops.enumerated().filter { index, name in
-            !ended.contains(name) && (index == 0 ? intake == nil : shards[index - 1] == nil)
-        }.map(\.element)
-    }
-
+extension WorkerSnapshot {
     /// Returns texts on the loops whose part is missing, with the reason.
     func missing(of loops: [String]) -> [String] {
         silent(of: loops).map { "the thread `\($0)` does not answer" }
@@ -68,29 +40,27 @@ public struct Observation: Sendable {
     func counted(in store: RetryStore) -> Set<Int32>? {
         store.isChangelogBacked ? Set((intake?.partitions ?? []).map(\.partition)) : nil
     }
-
-    var totals: ShardCounters { shards.values.reduce(ShardCounters()) { $0 + $1 } }
 }
 
 extension AdminSource {
     /// Asks all loops, and waits `patience` at most.
-    func observe(for patience: Duration) async -> Observation {
+    func snapshot(for patience: Duration) async -> WorkerSnapshot {
         let gathered = Gathered(count: loops.count)
         ask { gathered.add($0) }
         _ = await gathered.isComplete.wait(for: patience)
-        var observation = gathered.observation
-        observation.stop = stop()
-        return observation
+        var snapshot = gathered.snapshot
+        snapshot.stop = stop()
+        return snapshot
     }
 
     private final class Gathered: Sendable {
-        private let answers = Mutex(Observation())
+        private let answers = Mutex(WorkerSnapshot())
         private let count: Int
         let isComplete = Reply<Void>()
 
         init(count: Int) { self.count = count }
 
-        var observation: Observation { answers.withLock { $0 } }
+        var snapshot: WorkerSnapshot { answers.withLock { $0 } }
 
         func add(_ answer: LoopAnswer) {
             let isLast = answers.withLock {
