@@ -23,6 +23,7 @@ public struct AdminSource: Sendable {
         self.ask = ask
     }
 
+    /// Creates the source of a worker's answers.
     public init(_ worker: Worker) {
         self.init(loops: worker.loopNames, store: worker.store, stop: { worker.stop }) { worker.ask($0) }
     }
@@ -32,6 +33,7 @@ public struct AdminSource: Sendable {
 public struct Observation: Sendable {
     /// Nil when the intake did not answer or has ended.
     public var intake: IntakeObservation?
+    /// Counters of the shards that answered, by shard number.
     public var shards: [Int: ShardCounters] = [:]
     /// Loops that have ended.
     public var ended: [String] = []

@@ -41,6 +41,7 @@ public struct DeliveryMachine: ~Copyable {
     /// Timers of waiting items, by the monotonic clock.
     var timers: DueQueue
     var actions = ActionQueue()
+    /// Counts since the machine's creation.
     public internal(set) var milestones = DeliveryMilestones()
     var deviceBackoff: DeviceBackoff
     var generator: SeededGenerator

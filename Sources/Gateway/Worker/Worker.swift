@@ -31,16 +31,21 @@ public enum WorkerError: Error, Sendable, CustomStringConvertible {
 public struct WorkerResult: Sendable {
     /// Nil after an orderly stop; otherwise the reason for which the worker had to stop.
     public var failure: WorkerFailure?
+    /// Counts and state at the worker's end.
     public var totals: WorkerSnapshot
 }
 
 /// Counts and state of a worker.
 public struct WorkerSnapshot: Sendable {
+    /// Counts of the Kafka thread.
     public var intake: IntakeCounters
+    /// Sums over all shards.
     public var shards: ShardCounters
     /// Jobs taken from Kafka whose outcomes are still missing.
     public var outstanding: Int
+    /// Bytes of records that are taken and not freed.
     public var bytesInFlight: Int
+    /// Partitions that are read, or whose jobs still end.
     public var assignedPartitions: Int
     /// Whether items that must wait for long are written to a store.
     public var hasStore = false
