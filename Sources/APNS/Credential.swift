@@ -53,6 +53,7 @@ public struct CertificateCredential: Sendable, Hashable {
 public struct KeyID: Sendable, Hashable, CustomStringConvertible {
     public let description: String
 
+    /// Checks the identifier. Throws when the text hasn't 10 characters of A–Z and 0–9.
     public init(_ text: String) throws(CredentialError) {
         try CredentialError.checkIdentifier(text, field: "key id")
         description = text
@@ -63,6 +64,7 @@ public struct KeyID: Sendable, Hashable, CustomStringConvertible {
 public struct TeamID: Sendable, Hashable, CustomStringConvertible {
     public let description: String
 
+    /// Checks the identifier. Throws when the text hasn't 10 characters of A–Z and 0–9.
     public init(_ text: String) throws(CredentialError) {
         try CredentialError.checkIdentifier(text, field: "team id")
         description = text

@@ -28,6 +28,7 @@ public enum APNSEnvironment: String, Sendable, CaseIterable {
         }
     }
 
+    /// Port of HTTPS, on which APNs serves by default.
     public static let standardPort: UInt16 = 443
     /// Port of the same service, for firewalls that distinguish APNs from other HTTPS by the port.
     public static let alternativePort: UInt16 = 2197
@@ -35,6 +36,7 @@ public enum APNSEnvironment: String, Sendable, CaseIterable {
 
 /// A host and port with the APNs provider protocol: Apple's, a proxy's or a simulator's.
 public struct APNSEndpoint: Sendable, Hashable, CustomStringConvertible {
+    /// Name or address of the server.
     public let host: String
     public let port: UInt16
 

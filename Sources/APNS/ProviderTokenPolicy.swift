@@ -41,6 +41,7 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
         public init() {}
     }
 
+    /// Decision about the provider token to use now.
     public enum Decision: Sendable, Equatable {
         /// Sign a token dated now, then report ``minted(at:)`` or ``mintFailed(at:)``.
         case mint
@@ -60,8 +61,11 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
     /// Time during which no decision is needed unless an event happens. The time lasts until `quietUntil`. It continues
     /// before `monotonicDeadline` while the wall clock is inside `wall`.
     public struct Validity: Sendable, Equatable {
+        /// Monotonic time in seconds before which the token stays, whatever the wall clock shows.
         public var quietUntil: Int64
+        /// Monotonic time in seconds from which on a renewal is due.
         public var monotonicDeadline: Int64
+        /// Wall-clock times in seconds since the epoch, outside of which a renewal is due.
         public var wall: Range<Int64>
 
         /// Whether the token is valid without asking the policy.
@@ -88,6 +92,7 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
         self.settings = settings
     }
 
+    /// Returns whether a token has to be signed now. While signing fails, the result is `keep` until the next retry.
     public func decide(at now: ClockReading) -> Decision {
         if let nextTry, now.monotonicSeconds < nextTry { return .keep }
         guard held != nil else { return .mint }

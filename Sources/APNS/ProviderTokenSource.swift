@@ -33,6 +33,7 @@ public final class ProviderTokenSource: Sendable {
     private let wallFrom = Atomic<Int64>(0)
     private let wallUntil = Atomic<Int64>(0)
 
+    /// Creates the source without a token. The first call of ``current(at:)`` signs one. Any thread may use the source.
     public init(_ credential: TokenCredential, settings: ProviderTokenPolicy.Settings = .init()) {
         self.credential = credential
         state = Mutex(State(policy: ProviderTokenPolicy(settings)))

@@ -1,8 +1,10 @@
 /// Error of a provider signing key (.p8): its cause, its file and the remedy.
 public struct SigningKeyError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// Problem of a key file or a signature.
     public enum Problem: Sendable, Equatable {
         /// The file can't be opened or read; contains the system's reason.
         case unreadable(String)
+        /// The file has no content.
         case empty
         /// The file is larger than 64 KB, which no key needs.
         case tooLarge

@@ -3,6 +3,7 @@ import SluiceModel
 
 /// Behaviour of a simulated APNs.
 public struct SimulatorOptions: Sendable {
+    /// Extent of the checks.
     public enum Mode: Sendable, Equatable {
         /// All checks of APNs.
         case full
@@ -10,6 +11,7 @@ public struct SimulatorOptions: Sendable {
         case null
     }
 
+    /// Environment of APNs that is simulated.
     public enum Environment: Sendable, Equatable {
         case sandbox, production
     }
@@ -26,6 +28,7 @@ public struct SimulatorOptions: Sendable {
     public struct DeviceRule: Sendable, Equatable {
         /// Lower-case hexadecimal text.
         public var prefix: String
+        /// Reason of the answer. Its status must be 400 or more.
         public var reason: Reason
 
         public init(prefix: String, reason: Reason) {
@@ -36,6 +39,7 @@ public struct SimulatorOptions: Sendable {
 
     /// Answers a share of otherwise good pushes with `reason`.
     public struct Fault: Sendable, Equatable {
+        /// Reason of the answer. Its status must be 400 or more.
         public var reason: Reason
         /// Share of the pushes, 0 to 1.
         public var share: Double
@@ -48,6 +52,7 @@ public struct SimulatorOptions: Sendable {
 
     /// A file with one line of JSON for each push, for comparison with the senders' own counts.
     public struct PushLog: Sendable {
+        /// Path of the file.
         public var path: String
         /// Whether device tokens are written unchanged. Otherwise their hash is written, see ``PushLogEntry``.
         public var showsTokens = false
@@ -76,16 +81,20 @@ public struct SimulatorOptions: Sendable {
         "api.development.push.apple.com",
     ]
 
+    /// Provider tokens that requests may carry.
     public var providerTokens = ProviderTokens.anyKey
     /// Whether clients may present push certificates of the simulator's authority instead of provider tokens.
     public var acceptsClientCertificates = true
 
-    /// Streams until the first provider token was accepted, and after that. APNs allows 1 and about 1,000.
+    /// Streams of a connection until a provider token was accepted; at least 1. APNs allows 1.
     public var streamsBeforeToken: UInt32 = 1
+    /// Streams of a connection once a provider token was accepted; at least 1. APNs allows about 1,000.
     public var maximumStreams: UInt32 = 1_000
     /// Receive window of a connection in bytes. APNs is not known to open it beyond the initial 65,535.
     public var connectionWindow: Int32 = 65_535
+    /// Time without a byte from the client after which GOAWAY (`IdleTimeout`) ends the connection.
     public var idleTimeout: Duration = .seconds(3_600)
+    /// Connections that each thread accepts at once; further connections are closed when they arrive.
     public var maximumConnections = 10_000
 
     /// Lifetime of a provider token after `iat`; one hour with APNs.
@@ -99,6 +108,7 @@ public struct SimulatorOptions: Sendable {
     public var latency: Duration = .zero
     /// Largest additional delay of an answer, evenly distributed.
     public var jitter: Duration = .zero
+    /// Faults that good pushes meet at random.
     public var faults: [Fault] = []
     /// Seconds in the `retry-after` of 429 and 503; nil to omit the field.
     public var retryAfterSeconds: Int?
@@ -110,12 +120,14 @@ public struct SimulatorOptions: Sendable {
     /// Requests after which a connection ends (GOAWAY); nil for no limit.
     public var requestsPerConnection: Int?
 
+    /// Rules by device token; the first rule that matches decides.
     public var deviceRules: [DeviceRule] = []
     /// Existing bundle identifiers; nil for any. Other topics are answered with `TopicDisallowed`.
     public var topics: [String]?
     /// Pushes that one device token may receive in a second before `TooManyRequests`; nil for any number.
     public var requestsPerDeviceSecond: Int?
 
+    /// Log of all pushes; nil writes none.
     public var pushLog: PushLog?
 
     public init() {}

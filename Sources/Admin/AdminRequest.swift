@@ -3,6 +3,7 @@ import Foundation
 /// A request's head, the only part that the endpoint reads.
 public struct AdminRequest: Sendable, Equatable {
     public var method: String
+    /// Path without the query.
     public var path: String
     /// Decoded values by name.
     public var query: [String: String] = [:]

@@ -2,7 +2,9 @@ import Foundation
 
 /// An answer of the admin endpoint.
 public struct AdminResponse: Sendable {
+    /// HTTP status.
     public var status: Int
+    /// Value of `Content-Type`.
     public var contentType: String
     public var body: Data
     /// Header fields beside the fields that all answers have.
@@ -42,6 +44,7 @@ public struct AdminResponse: Sendable {
 
 /// JSON as all commands and the endpoint write it: on one line, keys in order.
 public enum JSONText {
+    /// Returns the document as text; `{}` when encoding fails.
     public static func of(_ document: [String: Any]) -> String {
         let data = try? JSONSerialization.data(
             withJSONObject: document, options: [.sortedKeys, .withoutEscapingSlashes])

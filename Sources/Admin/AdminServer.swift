@@ -13,12 +13,15 @@ public struct AdminError: Error, Sendable, CustomStringConvertible {
 ///
 /// The server has a thread of its own; ``start(_:)`` and ``stop()`` may be called on any other.
 public actor AdminServer {
+    /// Answers a request. Several requests may be handled at the same time.
     public typealias Handler = @Sendable (AdminRequest) async -> AdminResponse
 
+    /// Limits of connections and times.
     public struct Limits: Sendable {
         /// Most connections at once. A further connection waits for another one's end. It may also replace the slowest
         /// connection whose request or answer has taken longer than ``patience``.
         public var connections = 32
+        /// Time after which a connection may be replaced because further connections wait.
         public var patience: Duration = .milliseconds(500)
         /// Time for a request's head to arrive, and for an answer to be received.
         public var transfer: Duration = .seconds(5)
@@ -33,6 +36,7 @@ public actor AdminServer {
     /// Address that the server listens at, with the actual port.
     public nonisolated let address: ListenAddress
     nonisolated let executor = AdminExecutor()
+    /// Executor of the server's own thread.
     public nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
 
     let limits: Limits

@@ -23,6 +23,7 @@ public struct AdminSource: Sendable {
         self.ask = ask
     }
 
+    /// Creates the source of a worker's answers.
     public init(_ worker: Worker) {
         self.init(loops: worker.loopNames, store: worker.store, stop: { worker.stop }) { worker.ask($0) }
     }

@@ -6,7 +6,9 @@ import SluiceModel
 public struct StoreSummary: Sendable {
     /// Reference time of ages and due times, in milliseconds since the epoch.
     public let now: Int64
+    /// Items in the store, unreadable items included.
     public private(set) var items = 0
+    /// Bytes of all items' pushes.
     public private(set) var bytes = 0
     /// Marks of records whose items have moved to other device tokens.
     public var marks = 0
@@ -47,6 +49,7 @@ public struct StoreSummary: Sendable {
         return Date(timeIntervalSince1970: Double(milliseconds) / 1000).formatted(.iso8601)
     }
 
+    /// Counts an item. An item that can't be read as a push counts as unreadable, too.
     public mutating func add(_ item: StoreReader.Item) {
         items += 1
         bytes += item.push.count
@@ -62,6 +65,7 @@ public struct StoreSummary: Sendable {
         if !isRead { unreadable += 1 }
     }
 
+    /// Counts a device's state by its presence.
     public mutating func add(_ state: DeviceState) { devices[state.presence, default: 0] += 1 }
 
     /// Adds the counts of another part of the store.
@@ -153,11 +157,14 @@ public struct StoredDevice: Sendable {
         }
     }
 
+    /// Items of the device; each has its values by name.
     public private(set) var items: [[String: Value]] = []
+    /// States of the device, at most one for each partition.
     public private(set) var states: [[String: Value]] = []
 
     public init() {}
 
+    /// Whether the store has nothing of the device.
     public var isEmpty: Bool { items.isEmpty && states.isEmpty }
 
     /// Returns whether a text can be a device token at all.

@@ -49,6 +49,7 @@ public struct ListenAddress: Sendable, Equatable, CustomStringConvertible {
         self.init(host: host, port: port)
     }
 
+    /// Whether the host is an IPv6 address.
     public var isIPv6: Bool { host.contains(":") }
 
     public var description: String { isIPv6 ? "[\(host)]:\(port)" : "\(host):\(port)" }

@@ -17,12 +17,14 @@ extension Configuration {
         /// Time between transactions' commits. Readers of committed records see outcomes that much later.
         public var transactionInterval: Duration
 
+        /// A setting that is `on` or `off`.
         public enum Switch: String, CaseIterable, Sendable {
             case on, off
         }
 
         /// Whether changes are written to the changelog.
         public var hasChangelog: Bool { changelog == .on }
+        /// Whether changes, outcomes and offsets are committed in transactions. False without a changelog.
         public var hasTransactions: Bool { hasChangelog && transactions == .on }
 
         public init(

@@ -77,8 +77,11 @@ extension Configuration {
 
         /// Names of the topics.
         public struct Topics: Sendable, Equatable {
+            /// Topic that jobs are read from.
             public var jobs: String
+            /// Topic that outcomes are written to.
             public var outcomes: String
+            /// Topic for records that aren't valid jobs.
             public var deadLetters: String
             /// Compacted topic with the content of the workers' stores. Only with ``Store/changelog``.
             public var changelog: String
@@ -96,7 +99,9 @@ extension Configuration {
 
         /// Settings of missing topics that are created.
         public struct CreateTopics: Sendable, Equatable {
+            /// Partitions of a created topic, 1 to 10,000.
             public var partitions: Int
+            /// Replicas of a created topic, 1 to 15.
             public var replicationFactor: Int
 
             public init(partitions: Int = 12, replicationFactor: Int = 3) {
@@ -119,6 +124,7 @@ extension Configuration {
 
     /// Section `apns`.
     public struct APNS: Sendable, Equatable {
+        /// Environment that pushes are sent to.
         public enum Environment: String, CaseIterable, Sendable {
             case production
             case development
@@ -135,13 +141,16 @@ extension Configuration {
             }
         }
 
+        /// Lowest version of TLS, by its number.
         public enum TLSVersion: String, CaseIterable, Sendable {
             case tls12 = "1.2"
             case tls13 = "1.3"
         }
 
         public var environment: Environment
+        /// Name or address of the server; Apple's host unless the environment is `custom`.
         public var host: String
+        /// Port of the server, 1 to 65,535. APNs listens on 443 and 2197.
         public var port: Int
         /// PEM file of the certificate authorities to trust; nil means the system's.
         public var caFile: String?
@@ -156,12 +165,15 @@ extension Configuration {
         public var idleTimeout: Duration
         /// Age at which a connection is replaced; zero means never.
         public var maxConnectionAge: Duration
+        /// Longest time for TCP, TLS and the server's first frame together.
         public var connectTimeout: Duration
+        /// Longest time from sending a push to its answer.
         public var requestTimeout: Duration
         /// Time after which a connection is replaced that accepts no push while pushes wait.
         public var progressTimeout: Duration
         /// Time after which an idle connection is checked with a PING.
         public var pingInterval: Duration
+        /// Lowest version of TLS that is accepted.
         public var tlsMinimum: TLSVersion
         /// HTTP proxy that connections pass through (`CONNECT`); nil means none.
         public var proxy: Proxy?
@@ -194,7 +206,9 @@ extension Configuration {
 
         /// Section `apns.proxy`.
         public struct Proxy: Sendable, Equatable {
+            /// Name or address of the proxy.
             public var host: String
+            /// Port of the proxy, 1 to 65,535.
             public var port: Int
             /// User for basic authentication, with ``passwordFile``.
             public var user: String?
@@ -212,6 +226,7 @@ extension Configuration {
 
     /// An entry of section `credentials`, or the credential written inside of an app.
     public struct Credential: Sendable, Equatable {
+        /// Kind of the credential, with its files.
         public enum Kind: Sendable, Equatable {
             /// A provider token signed with a `.p8` key of a team.
             case token(keyFile: String, keyID: String, teamID: String)
@@ -219,6 +234,7 @@ extension Configuration {
             case certificate(certificateFile: String, keyFile: String)
         }
 
+        /// Name that apps refer to.
         public var name: String
         public var kind: Kind
         /// Connections that this credential's pool keeps open; nil means `apns.connections`.
@@ -251,10 +267,12 @@ extension Configuration {
         public var maxInFlight: Int?
         /// Time that a push with a collapse identifier waits for a successor; zero means not at all.
         public var coalesceWindow: Duration
+        /// Collapse identifier for pushes without one.
         public var missingCollapseIdentifier: MissingCollapseIdentifier
 
         /// Collapse identifier of a push that has none of its own.
         public enum MissingCollapseIdentifier: String, CaseIterable, Sendable {
+            /// No identifier: such a push replaces no other.
             case none
             /// The push's `apns-id`. A push repeated after a lost answer then replaces itself on the device.
             case apnsID = "apns-id"
@@ -289,6 +307,7 @@ extension Configuration {
         public var partitionShare: Double
         /// Event-loop threads that deliver.
         public var shards: Int
+        /// Waiting times between attempts.
         public var retry: Retry
         /// Unfinished pushes of one device; a further push is undeliverable.
         public var maxPendingPerDevice: Int
@@ -304,6 +323,7 @@ extension Configuration {
         public var defaultTTL: Duration
         /// Time that pushes in flight at SIGTERM have to finish.
         public var drainDeadline: Duration
+        /// Time between two commits of offsets.
         public var commitInterval: Duration
 
         public init(
@@ -332,8 +352,11 @@ extension Configuration {
         /// Waiting times between attempts: `initial` first, then each `multiplier` times the one before, up to
         /// `maximum`. Each has full jitter.
         public struct Retry: Sendable, Equatable {
+            /// Longest wait before the second attempt.
             public var initial: Duration
+            /// Longest wait between two attempts.
             public var maximum: Duration
+            /// Factor from each wait to the next, 1 to 100.
             public var multiplier: Double
             /// Attempts in all, the first included; nil for as many as the expiration allows.
             public var maxAttempts: Int?

@@ -4,6 +4,7 @@ public struct ConfigurationProblem: Error, Sendable, Equatable, CustomStringConv
     public enum Location: Sendable, Equatable, CustomStringConvertible {
         /// Line and column count from 1; line 0 means the file as a whole.
         case file(name: String, line: Int, column: Int)
+        /// Environment variable that overrides a setting.
         case environment(variable: String)
 
         public var description: String {

@@ -6,7 +6,9 @@ public struct ConfigurationSetting: Sendable, Equatable {
     public var kind: String
     /// Default as it would be written; nil when the setting is required or simply absent by default.
     public var defaultValue: String?
+    /// Whether the configuration must have the setting.
     public var isRequired: Bool
+    /// Meaning of the setting, for the reference.
     public var help: String
 
     /// Environment variable that overrides the setting.

@@ -7,11 +7,13 @@ public final class BlockingAnswer<Value: Sendable>: Sendable {
 
     public init() {}
 
+    /// Sets the value and wakes the waiting thread.
     public func set(_ new: Value) {
         value.withLock { $0 = new }
         flag.set()
     }
 
+    /// Blocks until the value is set, and returns it.
     public func wait() -> Value {
         flag.wait()
         return value.withLock { $0! }

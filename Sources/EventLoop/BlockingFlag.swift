@@ -19,6 +19,7 @@ public final class BlockingFlag: @unchecked Sendable {
         mutex.deallocate()
     }
 
+    /// Sets the flag and wakes all waiting threads. Later calls change nothing.
     public func set() {
         pthread_mutex_lock(mutex)
         isSet = true
@@ -26,6 +27,7 @@ public final class BlockingFlag: @unchecked Sendable {
         pthread_mutex_unlock(mutex)
     }
 
+    /// Blocks until the flag is set, without a limit.
     public func wait() {
         pthread_mutex_lock(mutex)
         while !isSet { pthread_cond_wait(condition, mutex) }

@@ -48,6 +48,7 @@ public struct ByteQueue: ~Copyable {
         tail += count
     }
 
+    /// Appends a copy of the bytes.
     @inlinable public mutating func append(_ bytes: UnsafeRawBufferPointer) {
         guard let source = bytes.baseAddress, bytes.count > 0 else { return }
         let room = prepare(bytes.count)
@@ -65,6 +66,7 @@ public struct ByteQueue: ~Copyable {
         }
     }
 
+    /// Drops all waiting bytes and keeps the storage.
     public mutating func removeAll() {
         origin &+= UInt64(tail)
         head = 0

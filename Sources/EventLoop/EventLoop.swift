@@ -8,6 +8,7 @@ import Synchronization
 // Sendable: only the loop's own thread uses the state, except for the inbox, the stop flag and the thread's lock. Other
 // threads may use the state before `start()`.
 public final class EventLoop: @unchecked Sendable {
+    /// Name of the loop and its thread.
     public let name: String
 
     private let epoll: Int32

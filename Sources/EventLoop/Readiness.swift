@@ -9,7 +9,9 @@ public struct Readiness: OptionSet, Sendable {
         self.rawValue = rawValue
     }
 
+    /// A read returns bytes or the end of the stream at once.
     public static let read = Readiness(rawValue: 1 << 0)
+    /// A write accepts bytes at once.
     public static let write = Readiness(rawValue: 1 << 1)
     /// The peer closed, or the descriptor is unusable. Always reported.
     public static let hangup = Readiness(rawValue: 1 << 2)
@@ -35,16 +37,19 @@ public struct Readiness: OptionSet, Sendable {
 
 /// Handles the readiness of a registered file descriptor. Called on the loop's thread.
 public protocol ReadinessHandler: AnyObject {
+    /// Handles the reported kinds of readiness, at least one.
     func ready(_ readiness: Readiness)
 }
 
 /// Handles a timer that is due. Called on the loop's thread.
 public protocol TimerHandler: AnyObject {
+    /// Handles a due timer, which fires once.
     func timerFired(_ timer: TimerID)
 }
 
 /// Handles the end of a loop turn, once per request. Called on the loop's thread.
 public protocol TurnEndHandler: AnyObject {
+    /// Handles the turn's end. A further turn's end needs a further request.
     func turnEnded()
 }
 

@@ -23,6 +23,7 @@ public final class SingleProducerRing<Element: BitwiseCopyable>: @unchecked Send
         storage.deallocate()
     }
 
+    /// Number of elements that the ring holds at most, a power of two.
     public var capacity: Int { mask + 1 }
 
     /// Number of elements in the ring at a moment within the call.

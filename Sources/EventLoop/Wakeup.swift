@@ -31,6 +31,7 @@ public final class Wakeup: ReadinessHandler, @unchecked Sendable {
         _ = write(fileDescriptor, &one, 8)
     }
 
+    /// Handles a signal. Called on the loop's thread.
     public func ready(_ readiness: Readiness) {
         var value: UInt64 = 0
         _ = read(fileDescriptor, &value, 8)

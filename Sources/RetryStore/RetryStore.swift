@@ -11,6 +11,7 @@ import Synchronization
 /// the calls. Completions run on a thread of the store's, and must not hold it up. A caller processes results on its
 /// own thread. Completions run on the caller's thread when the store is closed.
 public final class RetryStore: Sendable {
+    /// Settings of a store.
     public struct Settings: Sendable {
         /// Directory of the database, for the store alone. The store makes a missing directory.
         public var directory: String
@@ -37,6 +38,7 @@ public final class RetryStore: Sendable {
 
     /// Hasher of all device keys of this store; the database keeps its keys.
     public let hasher: IdentityHasher
+    /// Directory of the database, for the store alone.
     public let directory: String
     /// Identity of this database: 16 hexadecimal digits, constant over its life.
     public var identity: String {

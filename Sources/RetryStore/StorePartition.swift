@@ -6,8 +6,8 @@ public final class StorePartition: Sendable {
 
     /// Items: DeviceKey, offset → due, stored push.
     let items: ColumnFamily
-    /// Due entries, a single one for each item: due, DeviceKey, offset → the topic's hash if the push is suspended, else
-    /// nothing.
+    /// Due entries, a single one for each item: due, DeviceKey, offset → the topic's hash if the push is suspended,
+    /// else nothing.
     let due: ColumnFamily
     /// Device states: DeviceKey → state.
     let devices: ColumnFamily

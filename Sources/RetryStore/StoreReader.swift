@@ -34,6 +34,7 @@ public struct StoreReader {
 
     /// An item as it is stored; its bytes live until the visitor returns.
     public struct Item {
+        /// Device and offset of the item.
         public var key: ItemKey
         /// Due time in milliseconds since the epoch.
         public var due: Int64

@@ -68,6 +68,7 @@ public final class LatencyHistogram {
         words[Self.maxIndex] = Swift.max(max, other.max)
     }
 
+    /// Sets all counts and ``max`` to 0.
     public func reset() {
         words.update(repeating: 0, count: Self.bucketCount + 1)
     }

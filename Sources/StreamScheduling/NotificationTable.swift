@@ -9,6 +9,7 @@ public final class NotificationTable {
     let nodes: UnsafeMutablePointer<NotificationNode>
     private var owners: UInt32 = 0
 
+    /// Bytes that each slot takes.
     public static var bytesPerSlot: Int { MemoryLayout<NotificationNode>.stride }
 
     public init(capacity: Int) {

@@ -60,7 +60,9 @@ public struct StreamScheduler: ~Copyable {
 
     /// A notification placed on a connection.
     public struct Assignment: Sendable, Equatable {
+        /// Slot of the notification.
         public var slot: UInt32
+        /// Number of the connection.
         public var connection: UInt32
 
         public init(slot: UInt32, connection: UInt32) {

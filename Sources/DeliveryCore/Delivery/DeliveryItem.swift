@@ -2,6 +2,7 @@ import SluiceModel
 
 /// State of an item between its arrival and its end.
 public enum ItemState: UInt8, CaseIterable, BitwiseCopyable, Sendable {
+    /// The slot has no item.
     case free
     /// Being moved from one state to the next: never seen between two calls.
     case undispatched

@@ -17,12 +17,13 @@ public struct DeliveryLimits: Sendable {
     /// Life of a push without an expiration, from the time that it may be sent, in milliseconds. A push that waits
     /// for its device (hold, confirm) lives for ``maximumExpirationMilliseconds`` instead.
     public var defaultLifeMilliseconds: Int64
+    /// Back-off between failed attempts.
     public var retry: RetryBackoff
     /// Backoff that determines how long an unconfirmed item waits for news of its device before it is sent again.
     public var confirm: ExponentialBackoff
-    /// Items sent per second to devices that are back; `returnBurst` is how many at once. When an outage ends, these
-    /// items must not flood the connections.
+    /// Items sent per second to devices that are back. When an outage ends, these items must not flood the connections.
     public var returnsPerSecond: Int
+    /// Items sent at once to devices that are back, 1 to 1,000,000.
     public var returnBurst: Int
     /// Most items that wait in memory for their return. A durable store keeps the others until their turn.
     public var returning: Int

@@ -42,6 +42,7 @@ public struct DeliveryMachine: ~Copyable {
     /// Timers of waiting items, by the monotonic clock.
     var timers: DueQueue
     var actions = Deque<DeliveryAction>(minimumCapacity: 256)
+    /// Counts since the machine's creation.
     public internal(set) var milestones = DeliveryMilestones()
     var deviceBackoff: DeviceBackoff
     var generator: SeededGenerator

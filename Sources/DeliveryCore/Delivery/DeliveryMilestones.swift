@@ -5,8 +5,9 @@ import SluiceModel
 public struct DeliveryMilestones: Sendable {
     /// Pushes handed in, however they ended.
     public internal(set) var received = 0
-    /// Items restored from the store; `imported` counts items from other shards.
+    /// Items restored from the store.
     public internal(set) var restored = 0
+    /// Items taken over from other shards.
     public internal(set) var imported = 0
     /// Records that the machine had already, restored.
     public internal(set) var repeated = 0

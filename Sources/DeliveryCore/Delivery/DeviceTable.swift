@@ -174,6 +174,7 @@ struct DeviceTable: ~Copyable {
 
 /// Presence of a device, as reported or presumed.
 public enum Presence: UInt8, CaseIterable, BitwiseCopyable, Sendable {
+    /// The device is online, as far as reports show.
     case online
     /// A device event reported the device as offline.
     case offline

@@ -13,6 +13,7 @@ public struct PushFacts: Equatable, Sendable {
     public var pool: UInt16
     /// Owner's number of the Kafka partition.
     public var partition: UInt16
+    /// Offset of the job's record, as in ``RecordPlace/offset``.
     public var offset: Int64
     /// Time from which on nothing is sent, in milliseconds since the epoch; `.max` when the job has none.
     public var expirationMilliseconds: Int64
@@ -20,6 +21,7 @@ public struct PushFacts: Equatable, Sendable {
     public var isOnce: Bool
     /// Earliest time of sending, in milliseconds since the epoch; 0 for at once.
     public var deliverAtMilliseconds: Int64
+    /// Time of the job's creation, in milliseconds since the epoch.
     public var createdMilliseconds: Int64
     /// Time at which the app registered the device token, in milliseconds since the epoch; `.min` when unknown.
     public var registeredAtMilliseconds: Int64
@@ -91,6 +93,7 @@ public struct ItemProgress: Equatable, BitwiseCopyable, Sendable {
 
     public init() {}
 
+    /// Kind of a wait.
     public typealias Wait = StoredPush.Wait
 }
 
@@ -99,6 +102,7 @@ public struct ItemProgress: Equatable, BitwiseCopyable, Sendable {
 public struct RecordOrigin: Equatable, BitwiseCopyable, Sendable {
     /// Owner's number of the Kafka partition.
     public var partition: UInt16
+    /// Offset of the event's record, as in ``RecordPlace/offset``.
     public var offset: Int64
 
     public init(partition: UInt16, offset: Int64) {
@@ -111,15 +115,21 @@ public struct RecordOrigin: Equatable, BitwiseCopyable, Sendable {
 public struct ItemInfo: Equatable, Sendable {
     public var state: ItemState
     public var progress: ItemProgress
+    /// Owner's number of the Kafka partition.
     public var partition: UInt16
+    /// Offset of the job's record, as in ``RecordPlace/offset``.
     public var offset: Int64
+    /// Owner's number of the `apns-topic`.
     public var topic: UInt16
 }
 
 /// A push that a newer one has replaced in its slot.
 public struct ReplacedPush: Equatable, Sendable {
+    /// Progress of the replaced push.
     public var progress: ItemProgress
+    /// Owner's number of the replaced push's Kafka partition.
     public var partition: UInt16
+    /// Offset of the replaced push's record, as in ``RecordPlace/offset``.
     public var offset: Int64
 }
 
@@ -148,6 +158,7 @@ public enum Admission: Equatable, Sendable {
 
 /// An answer other than 200.
 public struct AttemptAnswer: Equatable, Sendable {
+    /// Class of the answer, which decides what follows.
     public var `class`: ReasonClass
     public var reason: Reason
     /// With 410: time since which APNs has known that the token is invalid, in milliseconds since the epoch; nil

@@ -29,11 +29,13 @@ struct RetryAfterPause: BitwiseCopyable {
 
 /// Pushes of a pool that may leave.
 public enum PoolGate: Sendable, Equatable {
+    /// All pushes.
     case open
     /// A single push of any priority; ``DeliveryMachine/probed(_:at:)`` follows.
     case probe
     /// Pushes of priority 10.
     case urgentOnly
+    /// None.
     case closed
 }
 

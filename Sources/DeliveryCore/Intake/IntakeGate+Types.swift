@@ -1,4 +1,5 @@
 extension IntakeGate {
+    /// Limits of jobs, bytes and times.
     public struct Limits: Sendable, Equatable {
         /// Jobs taken and not finished, at least 1.
         public var jobs: Int
@@ -42,7 +43,9 @@ extension IntakeGate {
 
     /// Orders to the owner, in the order of ``nextAction()``.
     public enum Action: Sendable, Equatable {
+        /// Pauses the partition of this number, for the reason that arose first.
         case pause(Int, Reason)
+        /// Resumes the partition of this number.
         case resume(Int)
     }
 

@@ -94,6 +94,7 @@ public struct IntakeGate: ~Copyable, Sendable {
     private var actions: [Action] = []
     private var firstAction = 0
 
+    /// Creates a gate without partitions. `now`: nanoseconds of the monotonic clock.
     public init(limits: Limits, now: UInt64) {
         self.limits = limits
         share = Load(
@@ -219,6 +220,7 @@ public struct IntakeGate: ~Copyable, Sendable {
         Load(jobs: load.jobs + orphans.jobs, bytes: max(load.bytes + orphans.bytes, bytesHeld))
     }
 
+    /// True when jobs or bytes have reached their limit.
     public var isAtLimit: Bool {
         let total = total
         return total.jobs >= limits.jobs || total.bytes >= limits.bytes
@@ -284,6 +286,7 @@ public struct IntakeGate: ~Copyable, Sendable {
         return actions[firstAction - 1]
     }
 
+    /// True when ``nextAction()`` has an order.
     public var hasActions: Bool { firstAction < actions.count }
 
     // MARK: Decisions

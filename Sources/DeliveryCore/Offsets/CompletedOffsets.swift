@@ -28,6 +28,7 @@ public struct CompletedOffsets: Sendable, Equatable {
 
     public var isEmpty: Bool { ranges.isEmpty }
 
+    /// Returns whether the offset is in the set. O(log n) in the number of ranges.
     public func contains(_ offset: Int64) -> Bool {
         var low = 0
         var high = ranges.count

@@ -10,8 +10,8 @@ extension OffsetTracker {
         held.append(offset)
     }
 
-    /// Releases a retained record, because its effect is done and will outlive the process with the next commit. O(log n)
-    /// for n retained records.
+    /// Releases a retained record, because its effect is done and will outlive the process with the next commit. O(log
+    /// n) for n retained records.
     ///
     /// - Returns: true when the offset was retained.
     @discardableResult

@@ -1,4 +1,5 @@
 extension ProduceOrder {
+    /// Kind of a record; `change` is a change of the store, for the changelog.
     public enum Kind: UInt8, Sendable, BitwiseCopyable {
         case outcome, deadLetter, change
     }

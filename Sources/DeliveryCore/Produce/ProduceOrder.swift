@@ -40,6 +40,7 @@ public struct ProduceOrder: ~Copyable {
     /// Records that may wait for the next transaction before the shard stops sending.
     public static let mostWaiting = 20_000
 
+    /// True when records are produced in transactions only.
     public let isTransactional: Bool
     private let inPlace = InPlace()
     private var phase: Phase

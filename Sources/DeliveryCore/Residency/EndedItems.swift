@@ -4,6 +4,7 @@ import SluiceModel
 public struct EndedItem: Hashable, BitwiseCopyable, Sendable {
     /// Lower half of the device's key.
     public var device: UInt64
+    /// Record of the item.
     public var place: RecordPlace
 
     public init(device: UInt64, place: RecordPlace) {

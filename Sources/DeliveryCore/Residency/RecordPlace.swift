@@ -3,6 +3,7 @@
 /// A partition whose log began anew can still have items of its earlier log. A bias tells their offsets apart: it
 /// makes them lower than all offsets of the present log, because the earlier log came before.
 public struct RecordPlace: Hashable, BitwiseCopyable, Sendable {
+    /// Slot of the record's partition.
     public var partitionSlot: UInt16
     /// Offset, 0 or more in the present log; less than 0 in an earlier log.
     public var offset: Int64
@@ -18,6 +19,7 @@ public struct RecordPlace: Hashable, BitwiseCopyable, Sendable {
     /// Offset in the record's own log, as in Kafka, the store and outcomes.
     public var recordOffset: Int64 { isOfEarlierLog ? offset &+ Self.bias : offset }
 
+    /// True when the record belongs to an earlier log of the partition.
     public var isOfEarlierLog: Bool { offset < 0 }
 
     /// Record of the same offset in the partition's earlier log.

@@ -44,7 +44,9 @@ public struct ResidencyLimits: Sendable {
 
 /// Partitions to search for a device's presence, besides the partitions that have items of it.
 public enum PresenceLook: Hashable, Sendable {
+    /// No further partition.
     case nowhere
+    /// The partition of this slot.
     case partition(UInt16)
     /// All partitions: the device's own partition isn't known, because its event comes from another device's
     /// partition.
@@ -60,10 +62,12 @@ public enum PresenceLook: Hashable, Sendable {
 public struct DeferredRecord: Equatable, Sendable {
     /// Owner's number of the data that it keeps of the record; the owner chooses it when the record is deferred.
     public var handle: UInt32
+    /// Device of the record's token.
     public var device: DeviceKey
     public var place: RecordPlace
     /// Partitions to search for the device's presence, when the record needs it.
     public var look: PresenceLook
+    /// True for a push; false for a cancel or device event.
     public var isPush: Bool
     /// True when the record reports that the device is online, and nothing else.
     public var isReturn: Bool
@@ -90,6 +94,7 @@ public struct DeferredMigration: Equatable, Sendable {
     public var handle: UInt32
     /// Device of the new token.
     public var device: DeviceKey
+    /// Record of the item's job.
     public var place: RecordPlace
     /// True when the item may be taken over at once: its old shard's reports can't come after this shard's.
     public var isReleased: Bool
@@ -194,8 +199,11 @@ public struct StoreWrite: Equatable, BitwiseCopyable, Sendable {
 
 /// Requests of one batch to the store, returned to the machine when the batch is done.
 public struct StoreRequests: Sendable {
+    /// An item that the store is asked to keep.
     public struct Put: BitwiseCopyable, Sendable {
+        /// Slot of the item in the delivery machine.
         public var slot: UInt32
+        /// Version of the request (``ItemProgress/storeVersion``); an answer to an older version is ignored.
         public var version: UInt64
     }
 
@@ -212,6 +220,7 @@ public struct StoreRequests: Sendable {
 /// A search for the items of a device in a partition.
 public struct RequestedLoad: BitwiseCopyable, Sendable {
     public var device: DeviceKey
+    /// Slot of the partition.
     public var partitionSlot: UInt16
     /// Assignment of the partition during which the load was issued.
     var assignment: UInt32
@@ -231,19 +240,23 @@ public struct PastChange: Equatable, BitwiseCopyable, Sendable {
     public var number: Int
     /// Device of the new token.
     public var to: DeviceKey
+    /// Time of the token change, in milliseconds since the epoch.
     public var occurredMilliseconds: Int64
+    /// Record of the token change.
     public var origin: RecordOrigin
 }
 
 /// Counts of rare cases.
 public struct ResidencyMilestones: Equatable, Sendable {
-    /// Records and departures that had to wait for a device; `waitedForTwo` counts waits for two devices.
+    /// Records and departures that had to wait for a device.
     public var deferred = 0
+    /// Records and departures that had to wait for two devices.
     public var waitedForTwo = 0
     /// Devices that had to be loaded once more.
     public var reloaded = 0
-    /// Rounds of loads that found no room for all items; `partial` counts those that went on without it.
+    /// Rounds of loads that found no room for all items.
     public var shortOfRoom = 0
+    /// Rounds of loads that continued although some items found no room.
     public var partial = 0
     /// Events that found no slot.
     public var awaitedSlot = 0

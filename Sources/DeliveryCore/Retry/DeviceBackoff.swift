@@ -13,6 +13,7 @@ import StreamScheduling
 /// is full, the device that would be forgotten first is removed. That choice is exact to within a 4096th of the longest
 /// time that a device can be remembered.
 public struct DeviceBackoff: ~Copyable {
+    /// Size of the table, and the windows.
     public struct Configuration: Sendable, Equatable {
         /// Devices remembered at most, 1 to 2^30.
         public var capacity: Int

@@ -34,6 +34,7 @@ public struct DueQueue: ~Copyable, Sendable {
     /// Bytes that each slot of the capacity takes.
     static var bytesPerSlot: Int { MemoryLayout<Entry>.stride + MemoryLayout<UInt32>.stride }
 
+    /// Number of slots; slots are `0..<capacity`.
     public var capacity: Int { positions.count }
     public var count: Int { heap.count }
     public var isEmpty: Bool { heap.isEmpty }

@@ -61,6 +61,7 @@ public struct OutcomeFacts: Equatable, BitwiseCopyable, Sendable {
         case later(EndedItem)
     }
 
+    /// Record of the push.
     public var place: RecordPlace
     /// Attempts that APNs answered or may have seen.
     public var attempts: UInt16 = 0
@@ -70,6 +71,7 @@ public struct OutcomeFacts: Equatable, BitwiseCopyable, Sendable {
     public var isStored = false
     /// True when the offset is complete already because the store has the push. False without ``isStored``.
     public var isOffsetDone = false
+    /// Time at which the store forgets the push.
     public var removal = Removal.none
 
     init(_ place: RecordPlace, _ progress: ItemProgress) {
@@ -108,9 +110,12 @@ public enum ControlEnd: Equatable, Sendable {
 
 /// An item for the store to write, under its device's present token.
 public struct ItemWriting: BitwiseCopyable, Sendable {
+    /// Record of the item's job.
     public var place: RecordPlace
+    /// Device of the present token.
     public var device: DeviceKey
     public var progress: ItemProgress
+    /// Other parts of the write.
     public var write: StoreWrite
 }
 
@@ -129,6 +134,7 @@ public struct ItemMigration: Sendable {
     /// under its new token, and the item follows that batch.
     public var writing: ItemWriting?
 
+    /// Record of the item's job.
     public var place: RecordPlace { RecordPlace(partitionSlot: facts.partition, offset: facts.offset) }
 }
 

@@ -72,6 +72,7 @@ extension ShardMachine {
         return residency.mustDefer(record, delivery) ? waits(record) : nil
     }
 
+    /// Returns the number of the shard that owns the device.
     public func shard(of device: DeviceKey) -> Int { shardIndex(ofHash: device.low, shards: settings.shards) }
 
     // MARK: Pushes
@@ -154,6 +155,7 @@ extension ShardMachine {
 
     // MARK: Cancels and device events
 
+    /// Withdraws the pending items under a collapse identifier or `apns-id` of a device.
     public mutating func cancel(
         _ device: DeviceKey, _ target: CancelTarget, _ place: RecordPlace, at now: DeliveryTime
     ) -> CancelResult {

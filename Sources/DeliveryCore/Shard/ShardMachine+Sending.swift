@@ -21,6 +21,7 @@ extension ShardMachine {
         delivery.giveUp(slot, kind, cause, at: now)
     }
 
+    /// Returns the pushes of a pool that may leave now.
     public func poolGate(_ pool: UInt16, at now: DeliveryTime) -> PoolGate {
         delivery.poolGate(pool, at: now)
     }
@@ -28,8 +29,10 @@ extension ShardMachine {
     /// Records that the single push was sent that a held pool lets pass.
     public mutating func probed(_ pool: UInt16, at now: DeliveryTime) { delivery.probed(pool, at: now) }
 
+    /// Records that APNs answered 2xx.
     public mutating func accepted(_ slot: UInt32, at now: DeliveryTime) { delivery.accepted(slot, at: now) }
 
+    /// Records that APNs answered with another status.
     public mutating func answered(_ slot: UInt32, _ answer: AttemptAnswer, at now: DeliveryTime) {
         delivery.answered(slot, answer, at: now)
     }
@@ -54,6 +57,7 @@ extension ShardMachine {
 
     // MARK: Lanes
 
+    /// Returns true while the pool is suspended: it can send nothing.
     public func isUnavailable(_ pool: UInt16) -> Bool { delivery.isUnavailable(pool) }
 
     /// Suspends a pool that has been without a connection for a while, when other pools have one.

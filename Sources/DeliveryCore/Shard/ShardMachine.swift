@@ -12,12 +12,17 @@ import SluiceModel
 ///
 /// The machine has one owner and one thread. Nothing is allocated per push in steady state.
 public struct ShardMachine: ~Copyable {
+    /// Settings of a shard, fixed for its life.
     public struct Settings: Sendable {
         /// The shard's number among all shards of its worker.
         public var index: Int
+        /// Number of the worker's shards.
         public var shards: Int
+        /// Mode of keeping items that wait for long.
         public var mode: StoreMode
+        /// Limits of the delivery machine.
         public var delivery: DeliveryLimits
+        /// Limits of loads from the store.
         public var residency: ResidencyLimits
         /// Seed of the retries' jitter.
         public var seed: UInt64
@@ -95,7 +100,9 @@ public struct ShardMachine: ~Copyable {
 
     /// True while pushes that wait for their turn may be sent.
     public var maySend: Bool { phase == .running }
+    /// True when nothing new is sent, because the worker drains or has ended.
     public var isDraining: Bool { phase != .running }
+    /// True when the worker has ended and later answers are ignored.
     public var hasEnded: Bool { phase == .ended }
     /// Pushes in memory.
     public var count: Int { delivery.count }
@@ -396,6 +403,7 @@ public struct ShardMachine: ~Copyable {
     package func checkInvariants() -> String? { delivery.checkInvariants() ?? residency.checkInvariants() }
 
     public var deliveryMilestones: DeliveryMilestones { delivery.milestones }
+    /// Partitions whose items in the store are still being scanned.
     public var scansUnderWay: Int { residency.scansUnderWay }
     /// Devices that have items only in the store.
     public var evictedDevices: Int { residency.evictedDevices }

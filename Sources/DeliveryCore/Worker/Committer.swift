@@ -8,7 +8,9 @@
 ///
 /// A commit is one value, a ``CommitSet``, which ends exactly once: as ``Action/ended(_:isTaken:)``.
 public struct Committer: Sendable {
+    /// Cause of a commit.
     public enum Kind: UInt8, Sendable, CaseIterable {
+        /// The commit interval has passed, or enough jobs have finished.
         case periodic
         /// Points that the group has already; only a member can commit them.
         case membership
@@ -18,21 +20,30 @@ public struct Committer: Sendable {
         case last
     }
 
+    /// Content of a commit.
     public struct CommitSet: Sendable, Equatable {
+        /// Point to commit for a partition.
         public struct Part: Sendable, Equatable {
+            /// Slot of the partition.
             public var slot: UInt16
+            /// Kafka's number of the partition.
             public var partition: Int32
+            /// Offset and metadata to commit.
             public var point: PartitionLifecycle.CommitPoint
         }
 
         /// Deletions that a commit allows.
         public struct Deletes: Sendable, Equatable {
+            /// Slot of the partition.
             public var slot: UInt16
+            /// Number that the partition gave its lists of deletions for this commit.
             public var number: UInt64
         }
 
         public var kind: Kind
+        /// Points to commit; empty when only deletions wait.
         public var parts: [Part] = []
+        /// Deletions to carry out once Kafka has taken the commit.
         public var deletes: [Deletes] = []
         /// Time at which Kafka was asked, in nanoseconds of the monotonic clock; 0 before.
         public internal(set) var requestedAt: UInt64 = 0
@@ -42,6 +53,7 @@ public struct Committer: Sendable {
         var isEmpty: Bool { parts.isEmpty && deletes.isEmpty }
     }
 
+    /// Stage of the commit under way.
     public enum Stage: UInt8, Sendable, CaseIterable {
         case idle, flushing, syncing, acknowledging, committing
     }
@@ -86,6 +98,7 @@ public struct Committer: Sendable {
         self.shards = shards
     }
 
+    /// True when no commit is under way.
     public var isIdle: Bool { stage == .idle }
     /// True while the group is asked, by a commit of what is committed already.
     package var isAsking: Bool { membership != nil }

@@ -10,7 +10,9 @@
 /// The phases `draining`, `lastTransaction`, `lastReports`, `lastCommit` and `lastDeletes` have a deadline. When the
 /// deadline is over, the next phase begins.
 public struct Drain: Sendable {
+    /// Phase of a worker's end, in the order of the phases.
     public enum Phase: UInt8, Sendable, CaseIterable, Comparable {
+        /// Records are taken, and no end was requested.
         case running
         /// No record is taken; jobs in flight end.
         case draining
@@ -20,11 +22,13 @@ public struct Drain: Sendable {
         case lastTransaction
         /// Delivery reports are awaited.
         case lastReports
+        /// The last plain commit is under way.
         case lastCommit
         /// The store forgets items that are committed as ended.
         case lastDeletes
         /// The group is left.
         case leaving
+        /// The worker has ended.
         case ended
 
         public static func < (one: Phase, other: Phase) -> Bool { one.rawValue < other.rawValue }

@@ -5,6 +5,7 @@
 public struct DueSchedule: Sendable {
     /// A look at the due index of a partition.
     public struct Look: Sendable, Equatable {
+        /// Slot of the partition.
         public var slot: UInt16
         /// Last entry that was seen; nil: from the beginning.
         public var after: DueItem?

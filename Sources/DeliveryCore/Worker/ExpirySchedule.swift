@@ -8,6 +8,7 @@ import SluiceModel
 public struct ExpirySchedule: Sendable {
     /// Look at a part of a partition's presences.
     public struct Look: Sendable, Equatable {
+        /// Slot of the partition.
         public var slot: UInt16
         /// Last device that was seen; nil: from the beginning.
         public var after: DeviceKey?

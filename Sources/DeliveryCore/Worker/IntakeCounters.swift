@@ -8,15 +8,19 @@ public struct IntakeCounters: Sendable, Equatable {
     public var finished = 0
     /// Outcomes, dead letters and changes of the store that did not reach Kafka.
     public var undelivered = 0
+    /// Plain commits that Kafka answered, failed ones included, and committed transactions.
     public var commits = 0
+    /// Plain commits that failed or whose fate is unknown, and aborted transactions.
     public var commitErrors = 0
     /// Failures of the store, each attempt counted.
     public var storeFailures = 0
+    /// Assignments and revocations of partitions.
     public var rebalances = 0
     /// Pauses at the limit of jobs or bytes in flight.
     public var pauses = 0
     /// Pauses of one partition alone, because its long-held jobs took too much room or its window was full.
     public var partitionPauses = 0
+    /// Failed calls to Kafka: take-overs, restores, steps of transactions, and others that the owner reports.
     public var kafkaErrors = 0
     /// Failed workers of this process, in whose place another worker was started.
     public var restarts = 0

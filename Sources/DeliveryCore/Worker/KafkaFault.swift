@@ -25,6 +25,7 @@ public struct KafkaFault: Error, Sendable, Equatable, CustomStringConvertible {
         public static let unknownPartition = Traits(rawValue: 256)
     }
 
+    /// Properties that decide what follows; empty when none is known.
     public var traits: Traits
     /// Kafka's name of the error code.
     public var name: String

@@ -9,6 +9,7 @@
 ///                                └──── lost ───────────────────────────▶ gone
 /// ```
 public struct PartitionLifecycle: Sendable {
+    /// Stage of an assigned partition.
     public enum Stage: UInt8, Sendable, CaseIterable {
         /// Records are taken.
         case taking
@@ -18,7 +19,9 @@ public struct PartitionLifecycle: Sendable {
 
     /// Offset and metadata that the group has of a partition, or is to have.
     public struct CommitPoint: Sendable, Equatable {
+        /// Offset of the first unfinished record.
         public var offset: Int64
+        /// Completed offsets above `offset`, as ``CommitMetadata`` encodes them.
         public var metadata: String
 
         public init(offset: Int64, metadata: String) {
@@ -29,13 +32,17 @@ public struct PartitionLifecycle: Sendable {
 
     /// Record that the window of offsets could not hold yet. The record's handle belongs to the owner.
     public struct DeferredRecord: Sendable {
+        /// Offset of the record.
         public var offset: Int64
+        /// Bytes of the record.
         public var bytes: Int
+        /// Owner's handle of the record, which the owner frees.
         public var handle: UInt
         /// Shard of the record's device; meaningless without a key.
         public var shard: Int
     }
 
+    /// Kafka's number of the partition.
     public let partition: Int32
     /// Number that the partition's records and outcomes carry; assigned by ``PartitionSlots``.
     public internal(set) var slot: UInt16 = 0
@@ -85,15 +92,23 @@ public struct PartitionLifecycle: Sendable {
 
     // MARK: Records
 
+    /// True when the group revokes the partition.
     public var isEnding: Bool { stage != .taking }
+    /// True when the window of offsets has reached its limit and the partition has to pause.
     public var isFull: Bool { tracker.isFull }
+    /// True when the window is at most half of its limit and a paused partition can resume.
     public var hasRoom: Bool { tracker.hasRoom }
+    /// True when records wait for room in the window of offsets.
     public var hasDeferredRecords: Bool { !deferredRecords.isEmpty }
+    /// Offset below which everything is finished.
     public var watermark: Int64 { tracker.watermark }
     /// Highest offset taken, plus one.
     public var end: Int64 { tracker.end }
+    /// Records taken and not complete.
     public var outstanding: Int { tracker.outstanding }
+    /// Bytes of the outstanding records, about.
     public var outstandingBytes: Int { tracker.outstandingBytes }
+    /// Finished offsets between the offset to commit and the end.
     public var completedInWindow: Int64 { tracker.completedInWindow }
     /// Time at which the oldest unfinished record was polled, in nanoseconds; nil when all are finished.
     public var oldestPollTime: UInt64? { tracker.oldestOutstanding.flatMap { pollTimes.time(of: $0) } }
@@ -154,8 +169,11 @@ public struct PartitionLifecycle: Sendable {
 
     // MARK: Commits
 
+    /// True when a commit would change the group's point or allow deletions.
     public var needsCommit: Bool { isChanged || deletes.needsCommit }
+    /// True when something has changed since the last commit was assembled.
     public var isChanged: Bool { isDirty && hasPoint }
+    /// Point that the group had at the beginning, or was asked to take last; nil: no point is known.
     public var lastSent: CommitPoint? { sent }
 
     /// Returns the point to commit now.
@@ -195,6 +213,7 @@ public struct PartitionLifecycle: Sendable {
 
     // MARK: Deletions
 
+    /// True when items that have ended still wait for their deletion from the store.
     public var awaitsDeletes: Bool { !deletes.isEmpty }
 
     /// Assigns a number to the lists of deletions that a commit covers.

@@ -5,20 +5,26 @@
 /// are ignored. A step that fails leaves the partition without a stage, or at ``Stage/opened`` when Kafka doesn't
 /// answer. ``prepare(_:)`` starts the partition again.
 public struct PartitionRestore: Sendable {
+    /// Stage of a partition's restore.
     public enum Stage: Sendable, Equatable {
+        /// The store opens the partition, or the partition waits for its turn.
         case opening
         /// The copy is open, and nothing counts as read, because Kafka hasn't reported where the changelog's partition
         /// ends.
         case opened
+        /// The changelog is being read.
         case restoring
         /// `position`: offset of the changelog up to which the copy is complete.
         case loadingMarkers(position: Int64)
+        /// The worker can take the partition over. `position`: as for `loadingMarkers`; 0 without a changelog.
         case ready(position: Int64)
     }
 
     /// Attempt to restore a partition on this worker.
     public struct Attempt: Hashable, Sendable {
+        /// Kafka's number of the partition.
         public var partition: Int32
+        /// Number of the attempt, which no other attempt of this worker has.
         public var ticket: UInt32
 
         public init(partition: Int32, ticket: UInt32) {
@@ -27,6 +33,7 @@ public struct PartitionRestore: Sendable {
         }
     }
 
+    /// Orders to the owner.
     public enum Action: Sendable, Equatable {
         /// Opens the partition's part of the store; ``opened(_:isOpen:)`` follows.
         case open(Attempt)
@@ -34,6 +41,7 @@ public struct PartitionRestore: Sendable {
         case openCopies([Attempt])
         /// Reads the changelog from the copy's position on; ``restored(_:position:)`` or a failure follows.
         case restore([Attempt])
+        /// Cancels the restores of revoked partitions. Only with a changelog.
         case cancel([Int32])
         /// ``loadedMarkers(_:isLoaded:)`` follows.
         case loadMarkers(Attempt)
@@ -58,9 +66,11 @@ public struct PartitionRestore: Sendable {
 
     public init(hasChangelog: Bool) { self.hasChangelog = hasChangelog }
 
+    /// Partitions that have a stage, in order.
     public var partitions: [Int32] { entries.keys.sorted() }
     public var isEmpty: Bool { entries.isEmpty }
 
+    /// Returns the stage of a partition; nil when no restore has begun, or it has failed.
     public func stage(_ partition: Int32) -> Stage? { entries[partition]?.stage }
 
     /// Value that changes with the stage of any partition.
@@ -82,6 +92,7 @@ public struct PartitionRestore: Sendable {
         return mark
     }
 
+    /// Returns whether the partition can be taken over.
     public func isReady(_ partition: Int32) -> Bool {
         if case .ready? = entries[partition]?.stage { true } else { false }
     }

@@ -21,6 +21,7 @@ public struct PartitionSlots: ~Copyable {
         states.deallocate()
     }
 
+    /// Number of assigned partitions.
     public var count: Int { isUsed.count - freeIndices.count }
 
     /// Indices in use.
@@ -32,6 +33,7 @@ public struct PartitionSlots: ~Copyable {
         for index in isUsed.indices where isUsed[index] { body(index) }
     }
 
+    /// Kafka's numbers of the assigned partitions, in the order of their indices.
     public var numbers: [Int32] { indices.map { self[$0].partition } }
 
     /// Partition at an index, which must be in use. The state is accessed by its address, so that no copy is made. With
@@ -48,8 +50,10 @@ public struct PartitionSlots: ~Copyable {
         }
     }
 
+    /// Returns the index of a slot; nil when no assigned partition has the slot.
     public func index(ofSlot slot: UInt16) -> Int? { Self.lookup(indexBySlot, Int(slot)) }
 
+    /// Returns the index of a partition by Kafka's number; nil when the partition isn't assigned.
     public func index(ofPartition partition: Int32) -> Int? { Self.lookup(indexByPartition, Int(partition)) }
 
     @inline(__always)

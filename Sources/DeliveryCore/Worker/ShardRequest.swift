@@ -11,7 +11,9 @@ public enum StoreMode: UInt8, Sendable, CaseIterable {
     /// Like `changelog`, with changes, outcomes and offsets in one Kafka transaction.
     case transactions
 
+    /// True when items that wait for long are written to disk.
     public var hasStore: Bool { self != .none }
+    /// True when the store's changes are written to a changelog topic.
     public var hasChangelog: Bool { self == .changelog || self == .transactions }
 }
 
@@ -19,7 +21,9 @@ public enum StoreMode: UInt8, Sendable, CaseIterable {
 public struct DueItem: Hashable, BitwiseCopyable, Sendable {
     /// Time at which the item has to be looked at, in milliseconds since the epoch.
     public var due: Int64
+    /// Device of the item.
     public var device: DeviceKey
+    /// Offset of the job's record.
     public var offset: Int64
 
     public init(due: Int64, device: DeviceKey, offset: Int64) {
@@ -31,7 +35,9 @@ public struct DueItem: Hashable, BitwiseCopyable, Sendable {
 
 /// Changelog records of one shard between two barriers.
 public struct ChangeEpoch: Hashable, BitwiseCopyable, Sendable {
+    /// Number of the shard.
     public var shard: UInt16
+    /// Number of the epoch; each barrier begins the next.
     public var epoch: UInt32
 
     public init(shard: UInt16, epoch: UInt32) {
@@ -90,15 +96,21 @@ public enum ShardRequest: Sendable, Equatable {
 
 /// A report of a shard to the worker. Reports of one shard arrive in the order in which they were made.
 public enum ShardReport: Sendable, Equatable {
+    /// The jobs of these partitions that weren't in flight were given back, with their number by slot.
     case abandoned([SlotCount])
+    /// The partition is settled, see ``ShardRequest/settle(slot:)``.
     case settled(slot: UInt16)
+    /// The drain is complete: no job is in memory.
     case settledAll
     /// A job that was in flight failed and isn't tried again here, or its outcome will never be produced.
     case gaveBack(slot: UInt16)
     /// Work that has ended in one turn.
     case progress(ShardProgress)
+    /// The shard has taken the due items and can take more.
     case dueTaken(slot: UInt16)
+    /// The shard has taken the returning items and can take more.
     case suspendedTaken(slot: UInt16)
+    /// The shard has taken the expired presences and can take more.
     case expiredTaken(slot: UInt16)
     /// The shard's pushes of the topic with this hash wait, and no clock ends their wait.
     case topicSuspended(UInt32)
@@ -106,6 +118,7 @@ public enum ShardReport: Sendable, Equatable {
     case topicResumed(UInt32)
     /// A few pushes of the topic are wanted back, to find out whether APNs accepts them.
     case probeWanted(UInt32)
+    /// Everything for the store is handed over.
     case flushed(ShardFlush)
     /// `produced`: records in all transactions so far.
     case frozen(number: UInt64, produced: Int)
@@ -115,13 +128,17 @@ public enum ShardReport: Sendable, Equatable {
     case droppedChange(ChangeEpoch)
     /// Nothing of a partition that has ended is in memory.
     case released(slot: UInt16)
+    /// The shard has reached the ``ShardRequest/pass(_:)`` of this number.
     case passed(UInt64)
+    /// Sending of new pushes has stopped; contains the number of jobs given back.
     case drained(Int)
+    /// The connections are closed, and the shard has ended.
     case finished(ShardEnding)
 }
 
 /// A shard's last report.
 public struct ShardEnding: Hashable, BitwiseCopyable, Sendable {
+    /// Writes since the last flush.
     public var flush: ShardFlush
     /// Records produced in all transactions.
     public var produced: Int
@@ -138,8 +155,11 @@ public struct ShardEnding: Hashable, BitwiseCopyable, Sendable {
     }
 }
 
+/// Number of jobs of a partition.
 public struct SlotCount: Hashable, BitwiseCopyable, Sendable {
+    /// Slot of the partition.
     public var slot: UInt16
+    /// Number of jobs, 0 or more.
     public var count: Int
 
     public init(slot: UInt16, count: Int) {
@@ -150,9 +170,11 @@ public struct SlotCount: Hashable, BitwiseCopyable, Sendable {
 
 /// Writes of a shard since its last flush.
 public struct ShardFlush: Hashable, BitwiseCopyable, Sendable {
+    /// True when the store was handed a change.
     public var hasWritten: Bool
     /// Changelog records produced, all of which carry `epoch`.
     public var produced: Int
+    /// Shard and number of the epoch that the flush ends.
     public var epoch: ChangeEpoch
 
     public init(hasWritten: Bool = false, produced: Int = 0, epoch: ChangeEpoch) {
@@ -164,7 +186,9 @@ public struct ShardFlush: Hashable, BitwiseCopyable, Sendable {
 
 /// Work of a shard that has ended in one turn.
 public struct ShardProgress: Sendable, Equatable {
+    /// A record whose offset is complete.
     public struct Completion: Hashable, BitwiseCopyable, Sendable {
+        /// Partition slot and offset of the record.
         public var place: RecordPlace
         /// True: the record was handed out although the store had its item. The record is a job no more.
         public var isRepeated: Bool
@@ -175,8 +199,11 @@ public struct ShardProgress: Sendable, Equatable {
         }
     }
 
+    /// An item that has left the store.
     public struct Removal: Hashable, BitwiseCopyable, Sendable {
+        /// Record of the item.
         public var place: RecordPlace
+        /// Device of the item's outcome.
         public var device: DeviceKey
 
         public init(place: RecordPlace, device: DeviceKey) {

@@ -12,6 +12,7 @@
 public struct SuspendedSchedule: Sendable {
     /// Look through a part of a partition's due entries.
     public struct Look: Sendable, Equatable {
+        /// Slot of the partition.
         public var slot: UInt16
         /// Hash of the topic; nil: any topic.
         public var topic: UInt32?
@@ -26,6 +27,7 @@ public struct SuspendedSchedule: Sendable {
 
     /// A push that waits with its topic.
     public struct Entry: Hashable, BitwiseCopyable, Sendable {
+        /// Entry of the push in the due index.
         public var item: DueItem
         /// Hash of the push's topic.
         public var topic: UInt32
@@ -230,7 +232,8 @@ public struct SuspendedSchedule: Sendable {
         return handed
     }
 
-    /// Returns the topics that all of these shards have suspended. A look would find and leave all entries of such topics.
+    /// Returns the topics that all of these shards have suspended. A look would find and leave all entries of such
+    /// topics.
     private func stoppedEverywhere(_ shards: Set<Int>) -> Set<UInt32> {
         guard let first = shards.first else { return [] }
         return shards.reduce(stopped[first]) { $0.intersection(stopped[$1]) }

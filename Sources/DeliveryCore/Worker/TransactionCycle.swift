@@ -22,11 +22,13 @@
 /// - From the turn with `sendOffsets` on, the transaction is closed. The offsets to send are exactly the offsets that
 ///   the transaction's records stand for. When the step is repeated, the offsets stay the same.
 public struct TransactionCycle: Sendable {
+    /// Interval of the commits, and pauses before retries.
     public struct Timing: Sendable, Hashable {
         /// Nanoseconds from a transaction's first record or offset change to its commit.
         public var interval: UInt64
         /// Nanoseconds before a step's first retry. The pause doubles with each retry, up to `longestPause`.
         public var firstPause: UInt64
+        /// Longest pause before a retry, in nanoseconds.
         public var longestPause: UInt64
 
         public init(
@@ -44,10 +46,13 @@ public struct TransactionCycle: Sendable {
         /// Gets the producer's identity, once. Ends the transaction that an earlier producer of the same identifier
         /// left open.
         case initialize
+        /// Begins a transaction.
         case begin
         /// Adds consumer offsets to the open transaction.
         case sendOffsets
+        /// Commits the open transaction.
         case commit
+        /// Aborts the open transaction.
         case abort
     }
 
@@ -60,6 +65,7 @@ public struct TransactionCycle: Sendable {
         /// The producer is unusable: a new producer is needed.
         case fatal(KafkaFault)
 
+        /// Kafka's error.
         public var fault: KafkaFault {
             switch self {
             case .retriable(let fault), .abortable(let fault), .fatal(let fault): fault
@@ -81,6 +87,7 @@ public struct TransactionCycle: Sendable {
         }
     }
 
+    /// State of the producer and its transaction.
     public enum State: UInt8, Sendable, Hashable, CaseIterable {
         case unstarted, initializing, beginning, open, sendingOffsets, committing, aborting
         /// Stopped, with no transaction open.
@@ -97,7 +104,9 @@ public struct TransactionCycle: Sendable {
         public var records = 0
     }
 
+    /// End of a transaction.
     public enum Ending: Sendable, Equatable {
+        /// Records and offsets of the transaction count.
         case committed(Transaction)
         /// Nothing of the transaction counts. The fault is the cause of the abort.
         case aborted(Transaction, KafkaFault)
@@ -147,6 +156,7 @@ public struct TransactionCycle: Sendable {
 
     // MARK: Events
 
+    /// Begins with `initialize`. A later call changes nothing.
     public mutating func start() -> Turn {
         guard state == .unstarted else { return .nothing }
         state = .initializing

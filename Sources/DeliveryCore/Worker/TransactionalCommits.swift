@@ -55,6 +55,7 @@ public struct TransactionalCommits: Sendable {
     private var isEnding = false
     private var hasStopped = false
     private var isTorn = false
+    /// Transactions aborted so far.
     public private(set) var aborted = 0
     private var actions: [Action] = []
 
@@ -65,6 +66,7 @@ public struct TransactionalCommits: Sendable {
 
     // MARK: Questions
 
+    /// State of the producer and its transaction.
     public var state: TransactionCycle.State { cycle.state }
     /// Transactions begun so far, including the open one.
     public var begun: UInt64 { cycle.transaction.number }

@@ -11,7 +11,9 @@ public enum WorkerAction: Sendable, Equatable {
 
     // The consumer.
 
+    /// Pauses these assigned partitions.
     case pause([Int32])
+    /// Resumes these paused partitions.
     case resume([Int32])
     /// Asks for the group's committed offsets, away from this thread; ``WorkerMachine/fetched(_:_:at:)`` follows. An
     /// open transaction of a former owner delays the answer.
@@ -35,11 +37,14 @@ public enum WorkerAction: Sendable, Equatable {
 
     // Shards.
 
+    /// Sends a request to a shard.
     case request(shard: Int, ShardRequest)
+    /// Sends a request to every shard.
     case requestAll(ShardRequest)
 
     // The store.
 
+    /// Carries out a step of a partition's restore.
     case restore(PartitionRestore.Action)
     /// Extends the changelog to as many partitions as the jobs topic has, away from this thread. Nothing follows.
     case extendChangelog
@@ -66,6 +71,7 @@ public enum WorkerAction: Sendable, Equatable {
 
     /// Pushes may leave until then, and without transactions records as well.
     case extendPermit(until: UInt64)
+    /// Logs an event.
     case note(WorkerNote)
     /// The worker has ended.
     case ended(WorkerEnd)
@@ -88,6 +94,7 @@ public struct FetchedOffset: Sendable, Equatable {
     public var partition: Int32
     /// Committed offset; nil: nothing is committed.
     public var offset: Int64?
+    /// Metadata that was committed with the offset; may be empty.
     public var metadata: String
     /// End of the partition's log, its last offset plus one; nil: the end isn't known, or wasn't asked for.
     public var logEnd: Int64?
@@ -116,21 +123,29 @@ public struct WorkerEnd: Sendable, Equatable {
 
 /// Reason why a worker can't go on.
 public struct WorkerFault: Sendable, Equatable {
+    /// Cause of a failure.
     public enum Cause: Sendable, Equatable {
         /// Text for people.
         case other(String)
+        /// The consumer's client is unusable.
         case consumer
         /// Another member of the group has this member's `group.instance.id`.
         case instanceTaken
+        /// The producer's client is unusable.
         case producer
+        /// A step of a transaction failed for good.
         case transactions
         /// Another producer has this producer's transactional identifier.
         case fenced
         /// Kafka refuses a record for this topic.
         case refusedRecord(topic: String)
+        /// The brokers refuse the metadata of commits, because it is longer than they accept.
         case commitMetadata
+        /// A change of the store didn't reach the changelog.
         case changelog
+        /// A record's offset is higher than outcomes can name.
         case offsetTooHigh(partition: Int32, offset: Int64)
+        /// The partition's offsets went back, because its topic was recreated or the group's offsets were reset.
         case logWentBack(partition: Int32)
     }
 
@@ -143,33 +158,63 @@ public struct WorkerFault: Sendable, Equatable {
 
 /// Event of a worker, for the log.
 public enum WorkerNote: Sendable, Equatable {
+    /// The group has assigned these partitions.
     case partitionsAssigned([Int32])
+    /// The group has revoked these partitions. `isLost`: other workers may own them already.
     case partitionsRevoked([Int32], isLost: Bool)
+    /// Kafka doesn't report the offsets of these partitions yet. The worker retries.
     case takeOverFailed([Int32], KafkaFault)
+    /// The restore of these partitions from the changelog has begun.
     case restoring([Int32])
+    /// The partition's copy is older than the changelog's first record. The restore starts from the beginning.
     case copyTooOld(Int32)
+    /// The restore of the partition was interrupted. The worker retries.
     case restoreInterrupted(Int32, KafkaFault)
+    /// The committed metadata can't be used. Jobs finished above the committed offset are processed again.
     case metadataNotOurs(Int32, CommitMetadata.Problem)
+    /// The partition's offsets went back.
     case logWentBack(Int32, from: Int64, to: Int64)
+    /// The partition is paused because its window of offsets is full. The job at `watermark` holds it back.
+    /// `finishedAbove`: finished offsets between the watermark and the end.
     case pausedForWindow(Int32, watermark: Int64, finishedAbove: Int64)
+    /// The partition is paused because its long-held jobs take more than its share. `jobs` and `bytes`: its unfinished
+    /// jobs.
     case pausedForShare(Int32, jobs: Int, bytes: Int)
+    /// All partitions are paused at the limit of jobs or bytes in flight.
     case pausedForLimit(jobs: Int, bytes: Int)
+    /// The record at this offset has a second outcome, which is an error of the worker.
     case secondOutcome(Int32, offset: Int64)
+    /// A commit failed, or its fate is unknown. The worker retries.
     case commitFailed(KafkaFault)
+    /// The last commit failed. Jobs finished since the previous commit are processed again.
     case lastCommitFailed
+    /// The last offsets aren't committed, because changes of the store didn't reach the changelog.
     case lastOffsetsUnsafe
+    /// A step of the transaction failed.
     case transactionStepFailed(TransactionCycle.StepResult)
+    /// A transaction was aborted. Its records are produced again.
     case transactionAborted(KafkaFault)
+    /// The last transaction isn't committed. Its jobs are processed again.
     case lastTransactionOpen
+    /// The store failed. Nothing is read until it works again.
     case storeFailed
+    /// The store works again, and reading resumes.
     case storeWorks
+    /// Too many bytes are on their way to the store. Nothing is read until it has caught up.
     case storeIsBehind
+    /// The store has caught up, and reading resumes.
     case storeHasCaughtUp
+    /// The process was stopped for long. Nothing is sent until the group confirms its partitions, `partitions` in
+    /// number.
     case membershipInDoubt(partitions: Int)
+    /// The worker takes no new jobs. `jobs`: unfinished jobs.
     case draining(jobs: Int)
+    /// The drain's deadline has passed. `jobs`: unfinished jobs, which are processed again.
     case drainDeadline(jobs: Int)
     /// The machine is in an impossible state.
     case invariantBroken(String)
+    /// The worker stops in an orderly way because of a failure.
     case failed(WorkerFault)
+    /// The worker stops at once because of a failure. Jobs in flight are processed again.
     case stopsAtOnce(WorkerFault)
 }

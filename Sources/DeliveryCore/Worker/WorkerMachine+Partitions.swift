@@ -160,12 +160,15 @@ extension WorkerMachine {
     /// Nanoseconds between two attempts to extend the changelog.
     static var extensionInterval: UInt64 { 30_000_000_000 }
 
+    /// Takes the result of ``PartitionRestore/Action/open(_:)``. `isOpen`: the store has opened the partition.
     public mutating func opened(_ attempt: PartitionRestore.Attempt, isOpen: Bool, at now: UInt64) {
         self.now = max(self.now, now)
         restore.opened(attempt, isOpen: isOpen)
         followRestore()
     }
 
+    /// Takes the result of ``PartitionRestore/Action/openCopies(_:)``. `isOpen`: the store has opened all of the
+    /// copies.
     public mutating func openedCopies(
         _ attempts: [PartitionRestore.Attempt], isOpen: Bool, at now: UInt64
     ) {
@@ -174,12 +177,14 @@ extension WorkerMachine {
         followRestore()
     }
 
+    /// Notes that the changelog was read to its end. `position`: offset up to which the copy is complete.
     public mutating func restored(_ attempt: PartitionRestore.Attempt, position: Int64, at now: UInt64) {
         self.now = max(self.now, now)
         restore.restored(attempt, position: position)
         followRestore()
     }
 
+    /// Restores from an empty copy, because the copy is older than the changelog's first record.
     public mutating func copyTooOld(_ attempt: PartitionRestore.Attempt, at now: UInt64) {
         self.now = max(self.now, now)
         note(.copyTooOld(attempt.partition))
@@ -187,6 +192,7 @@ extension WorkerMachine {
         followRestore()
     }
 
+    /// Notes that Kafka doesn't answer for the partition. The restore is repeated from the copy's position.
     public mutating func restoreInterrupted(
         _ attempt: PartitionRestore.Attempt, _ fault: KafkaFault, at now: UInt64
     ) {
@@ -201,6 +207,7 @@ extension WorkerMachine {
         act(.extendChangelog)
     }
 
+    /// Takes the result of ``PartitionRestore/Action/loadMarkers(_:)``. `isLoaded`: all markers are in memory.
     public mutating func loadedMarkers(
         _ attempt: PartitionRestore.Attempt, isLoaded: Bool, at now: UInt64
     ) {
@@ -218,6 +225,7 @@ extension WorkerMachine {
 
     // MARK: Revocation
 
+    /// Begins the end of revoked partitions. `isLost`: other workers may own the partitions already.
     public mutating func revoked(_ numbers: [Int32], isLost: Bool, at now: UInt64) {
         self.now = max(self.now, now)
         counters.rebalances += 1

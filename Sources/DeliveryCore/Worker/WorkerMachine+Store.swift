@@ -136,6 +136,7 @@ extension WorkerMachine {
 
     // MARK: The store's state
 
+    /// Takes the result of ``WorkerAction/sync``. `isDone`: everything handed over before is on the disk.
     public mutating func synced(isDone: Bool, at now: UInt64) {
         self.now = max(self.now, now)
         committer.synced(isDone: isDone, at: now)
@@ -277,7 +278,9 @@ extension WorkerMachine {
 
 /// Snapshot of an assigned partition.
 public struct PartitionReport: Sendable, Equatable {
+    /// Name of the jobs topic.
     public var topic: String
+    /// Kafka's number of the partition.
     public var partition: Int32
     /// Next offset to commit. Everything below it is finished.
     public var watermark: Int64
@@ -315,9 +318,11 @@ extension WorkerMachine {
     // MARK: Observation
 
     public var phase: Drain.Phase { drain.phase }
+    /// Number of partitions that are read, or whose jobs still end.
     public var assignedPartitions: Int { partitions.count }
     /// The store's last write failed.
     public var hasStoreFailed: Bool { isStoreFailing }
+    /// True while the group hasn't confirmed partitions of this worker since their lease ended. Nothing is sent then.
     public var isMembershipInDoubt: Bool { lease.isDoubtful && partitions.count > 0 }
     /// True when the store is looked through for pushes that wait with their topics, or is to be.
     public var looksForSuspended: Bool { !suspended.isIdle }
@@ -334,6 +339,7 @@ extension WorkerMachine {
         transactions.map { ($0.state, $0.begun, $0.aborted) }
     }
 
+    /// Returns snapshots of the assigned partitions, in their order. `topic`: name of the jobs topic.
     public func partitionReports(topic: String, at now: UInt64) -> [PartitionReport] {
         partitions.indices.map { index in
             let oldest = partitions[index].oldestPollTime

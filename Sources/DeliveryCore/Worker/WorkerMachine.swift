@@ -22,9 +22,13 @@ import SluiceModel
 ///
 /// A single owner calls the machine, on a single thread. Records and reports allocate nothing in steady state.
 public struct WorkerMachine: ~Copyable {
+    /// Settings of a worker, fixed for its life.
     public struct Settings: Sendable {
+        /// Mode of keeping items that wait for long.
         public var mode: StoreMode
+        /// Number of shards, at least 1.
         public var shards: Int
+        /// Limits of the intake.
         public var gate: IntakeGate.Limits
         /// Nanoseconds between two plain commits. Load, a revocation or the worker's end may shorten the interval.
         public var commitInterval: UInt64
@@ -40,6 +44,7 @@ public struct WorkerMachine: ~Copyable {
         public var readsFromBeginning: Bool
         /// Highest offset that outcomes can name.
         public var highestOffset: Int64
+        /// Offsets between a partition's watermark and its end at which the partition is paused.
         public var spanLimit = 1 << 20
         /// Characters that the brokers accept as a commit's metadata.
         public var metadataBytes = CommitMetadata.maximumBytes
@@ -81,7 +86,9 @@ public struct WorkerMachine: ~Copyable {
 
     /// Fate of a record that did not reach Kafka.
     public enum LostFate: Sendable, Equatable {
+        /// Nothing follows: the record isn't needed, or the worker fails because of it.
         case done
+        /// Produce the record again. `omitsValue`: without its value, because it is larger than Kafka accepts.
         case produceAgain(omitsValue: Bool)
     }
 
@@ -97,6 +104,7 @@ public struct WorkerMachine: ~Copyable {
     var expiry: ExpirySchedule
     var lease: MembershipLease
     var drain: Drain
+    /// Counts since the worker's start.
     public internal(set) var counters = IntakeCounters()
 
     var arrivals: PartitionArrivals
@@ -191,6 +199,7 @@ public struct WorkerMachine: ~Copyable {
 
     // MARK: The start
 
+    /// Starts the worker's lease and, with transactions, its producer. Called once, before any other event.
     public mutating func start(at now: UInt64) {
         self.now = max(self.now, now)
         lease = MembershipLease(session: settings.sessionTimeout, now: now)

@@ -8,9 +8,13 @@ public struct PoolReport: Sendable {
     /// Latencies of one class, from the queue to the answer, since the start. Milliseconds.
     public struct Latency: Sendable {
         public var priority: Priority
+        /// Number of answers.
         public var count: UInt64
+        /// Median in milliseconds; 0 without an answer.
         public var median: Double
+        /// 99th percentile in milliseconds; 0 without an answer.
         public var percentile99: Double
+        /// Longest time in milliseconds; 0 without an answer.
         public var maximum: Double
 
         init(_ priority: Priority, _ histogram: LatencyHistogram) {
@@ -25,19 +29,25 @@ public struct PoolReport: Sendable {
     /// An app's share of the pool.
     public struct App: Sendable {
         public var name: String
+        /// Pushes of the app in flight to APNs.
         public var inFlight: Int
         /// Waiting pushes by class.
         public var depths: [(priority: Priority, depth: Int)]
         /// Age of the push that waits longest, in milliseconds; nil when none waits.
         public var oldestAge: Double?
 
+        /// Waiting pushes of all classes.
         public var waiting: Int { depths.reduce(0) { $0 + $1.depth } }
     }
 
+    /// Name of the credential.
     public var credential: String
+    /// Number of the shard.
     public var shard: Int
     public var pool: PoolSnapshot
+    /// Latencies of each class, in the order of ``Priority/allCases``.
     public var latencies: [Latency]
+    /// Shares of the pool's apps.
     public var apps: [App]
     /// Answers other than 200, by ``Reason/rawValue``.
     public var reasons: [Int]

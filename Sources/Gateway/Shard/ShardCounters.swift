@@ -28,9 +28,10 @@ public struct ShardCounters: Sendable, Equatable {
     public var outcomes = [Int](repeating: 0, count: OutcomeKind.allCases.count)
     /// Answers other than 200 by ``Reason/rawValue``.
     public var reasons = [Int](repeating: 0, count: Reason.allCases.count)
-    /// GOAWAY frames, and the last one's wall-clock milliseconds, by ``Reason/rawValue``. `unknown` counts reasons that
-    /// the table lacks. `absent` counts frames without debug data.
+    /// GOAWAY frames by ``Reason/rawValue``. `unknown` counts reasons that the table lacks. `absent` counts frames
+    /// without debug data.
     public var goAways = [Int](repeating: 0, count: Reason.allCases.count)
+    /// Wall-clock time of the last GOAWAY, in milliseconds since the epoch, by ``Reason/rawValue``; 0 before the first.
     public var lastGoAways = [Int64](repeating: 0, count: Reason.allCases.count)
     /// Answers whose reason the table lacks, by the reason's text: the first eight texts, and `other` for later ones.
     public var unknownReasons: [String: Int] = [:]
@@ -43,6 +44,7 @@ public struct ShardCounters: Sendable, Equatable {
     public var streamErrors = 0
     /// Jobs by ``ItemState/rawValue``.
     public var states = [Int](repeating: 0, count: ItemState.allCases.count)
+    /// Open connections of all pools.
     public var openConnections = 0
     /// Counts of the requests to the store.
     public var store = StoreCounters()

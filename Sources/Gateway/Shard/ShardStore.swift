@@ -189,11 +189,13 @@ final class ShardStore: TimerHandler {
 
 /// Counts of a shard's requests to the store.
 public struct StoreCounters: Sendable, Equatable {
-    /// Items written, and removed.
+    /// Items written.
     public var puts = 0
+    /// Items removed.
     public var removals = 0
-    /// Loads of devices' items, and items found.
+    /// Loads of devices' items.
     public var loads = 0
+    /// Items that loads have found.
     public var loaded = 0
     /// Expired presences that were removed.
     public var forgotten = 0

@@ -2,10 +2,13 @@ import DeliveryCore
 
 /// State of a worker's Kafka thread at one moment.
 public struct IntakeSnapshot: Sendable {
+    /// Phase of the worker's life.
     public enum Phase: Sendable, Equatable {
+        /// Jobs are taken.
         case running
         /// Pushes in flight end; no new job is taken.
         case draining
+        /// The shards end, or have ended.
         case ended
     }
 
@@ -16,11 +19,13 @@ public struct IntakeSnapshot: Sendable {
     public var isAssigned = false
     /// Count of partitions assigned but not taken over yet; nil without such an assignment.
     public var arriving: Int?
-    /// Arriving partitions whose part of the store is being opened, and those being restored from the changelog.
+    /// Arriving partitions whose part of the store is being opened.
     public var opening: [Int32] = []
+    /// Arriving partitions that are being restored from the changelog.
     public var restoring: [Int32] = []
-    /// Records of the changelog restored since the start, and records still to be read.
+    /// Records of the changelog restored since the start.
     public var restoredRecords = 0
+    /// Records of the changelog still to be read; 0 while nothing is restored.
     public var remainingRecords = 0
     /// Whether reading has stopped because the last write to the store failed.
     public var isStoreFailing = false
@@ -28,6 +33,7 @@ public struct IntakeSnapshot: Sendable {
     public var isMembershipInDoubt = false
     /// The worker's partitions in order.
     public var partitions: [PartitionReport] = []
+    /// Counts of the intake since the worker's start.
     public var counters = IntakeCounters()
     /// Jobs taken from Kafka whose outcomes are still missing.
     public var outstanding = 0
@@ -42,6 +48,7 @@ public struct IntakeSnapshot: Sendable {
     /// Nil without transactions.
     public var transactions: Transactions?
 
+    /// State of the changelog.
     public struct Changelog: Sendable, Equatable {
         /// Offsets by partition: one above the highest known offset.
         public var ends: [Int32: Int64] = [:]
@@ -51,11 +58,13 @@ public struct IntakeSnapshot: Sendable {
         public init() {}
     }
 
+    /// State and counts of the transactions.
     public struct Transactions: Sendable, Equatable {
         /// State's name in ``TransactionCycle/State``.
         public var state: String
         /// Transactions begun so far, the open one included.
         public var begun: Int
+        /// Transactions aborted so far.
         public var aborted: Int
 
         public init(state: String, begun: Int, aborted: Int) {
@@ -87,8 +96,10 @@ public struct WorkerSnapshot: Sendable {
     public var counters: IntakeCounters { intake?.counters ?? IntakeCounters() }
     /// Jobs taken from Kafka whose outcomes are still missing.
     public var outstanding: Int { intake?.outstanding ?? 0 }
+    /// Partitions that are read, or whose jobs still end.
     public var assignedPartitions: Int { intake?.partitions.count ?? 0 }
 
+    /// Adds one loop's answer.
     public mutating func add(_ answer: LoopAnswer) {
         switch answer {
         case .intake(let snapshot): intake = snapshot
@@ -110,7 +121,9 @@ public struct WorkerSnapshot: Sendable {
 
 /// Answer of one of a worker's loops.
 public enum LoopAnswer: Sendable {
+    /// State of the Kafka thread.
     case intake(IntakeSnapshot)
+    /// Number and counters of a shard.
     case shard(Int, ShardCounters)
     /// The loop has ended with the worker.
     case ended(String)

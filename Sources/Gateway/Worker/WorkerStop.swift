@@ -13,6 +13,7 @@ public struct WorkerStop: Sendable, Equatable {
         self.limit = limit
     }
 
+    /// Whether the stop is within its limit.
     public var isInTime: Bool { elapsed <= limit }
 
     static let margin: Duration = .seconds(15)

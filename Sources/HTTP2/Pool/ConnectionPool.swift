@@ -6,6 +6,7 @@ import StreamScheduling
 /// them. ``PoolStateMachine`` decides which connections exist; the pool carries out the decisions. Use on the loop's
 /// thread only.
 public final class ConnectionPool {
+    /// Server, limits and times of a pool.
     public struct Configuration: Sendable {
         public var host: String
         public var port: UInt16
@@ -27,6 +28,7 @@ public final class ConnectionPool {
         public var maximumAge: Duration = .zero
         /// Back-off before an opening is retried after a failure: doubles each time, with jitter, up to the maximum.
         public var reconnectInitial: Duration = .milliseconds(250)
+        /// Longest back-off between failed openings.
         public var reconnectMaximum: Duration = .seconds(10)
         /// Age below which a connection is not replaced on mere suspicion.
         public var leastAgeToReplace: Duration = .seconds(30)
@@ -37,9 +39,11 @@ public final class ConnectionPool {
         /// Number of answers that the circuit needs before it opens. Either so many errors arrive in a row, or at least
         /// so many answers within ten seconds are half errors. The trouble must also last for `circuitErrorTime`.
         public var circuitServerErrors = 100
+        /// Time that errors must last before the circuit opens.
         public var circuitErrorTime: Duration = .seconds(1)
         /// Time after which a connection that accepts no request, while requests wait, is replaced.
         public var progressTimeout: Duration = .seconds(15)
+        /// Times and limits of each connection.
         public var connection = ClientConnection.Configuration()
         /// Per mille of each connection's streams that are reserved for priority 10.
         public var urgentPerMille = 25
@@ -339,6 +343,7 @@ public final class ConnectionPool {
     /// Reason why nothing is opened or sent for the time being; nil when the pool is not stopped.
     public var stopReason: String? { machine.stoppedUntil == nil ? nil : givenStopReason }
 
+    /// State of the circuit breaker.
     public var circuit: PoolCircuit { machine.circuit }
 
     /// Number of connections that accept requests.

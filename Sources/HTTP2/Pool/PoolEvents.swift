@@ -1,9 +1,12 @@
 /// Events in a pool, for logs and metrics.
 public enum PoolEvent: Sendable {
+    /// A connection is open. `handshakeNanoseconds`: time from the start of its opening.
     case opened(connection: UInt32, address: String, tls: String, handshakeNanoseconds: UInt64)
+    /// A connection, open or still opening, is closed.
     case closed(connection: UInt32, reason: ConnectionCloseReason)
     /// The server announced the end of a connection; `debugData` holds at most 256 bytes of its reason.
     case goAway(connection: UInt32, code: HTTP2ErrorCode, debugData: [UInt8])
+    /// A look-up of the host's addresses failed.
     case resolveFailed(ResolverError)
     /// The resolver fell silent, or answers again.
     case resolver(ResolverChange)
@@ -18,6 +21,7 @@ public enum ResolverChange: Sendable, Equatable {
     /// No usable answer arrives. Meanwhile the pool tries the `known` addresses: those of earlier connections and of
     /// the last answer.
     case silent(host: String, reason: String, known: Int)
+    /// Usable answers arrive again.
     case answers(host: String)
 }
 
@@ -30,5 +34,6 @@ public protocol ConnectionPoolDelegate: AnyObject {
         on connection: ClientConnection)
     /// Reports possible room for requests: the delegate fetches assignments at the end of this turn.
     func poolHasCapacity(_ pool: ConnectionPool)
+    /// Reports an event for logs and metrics.
     func pool(_ pool: ConnectionPool, happened event: PoolEvent)
 }

@@ -22,6 +22,7 @@ public struct PoolLimits: Sendable, Equatable {
     public var leastAgeToReplace: UInt64 = 30_000_000_000
     /// Back-off before an opening is retried after a failure: doubles each time, with jitter, up to the maximum.
     public var reconnectInitial: UInt64 = 250_000_000
+    /// Longest back-off between failed openings, in nanoseconds.
     public var reconnectMaximum: UInt64 = 10_000_000_000
     /// Number of openings in a row that fail, while no connection serves, before the circuit opens.
     public var circuitFailures = 5
@@ -29,6 +30,7 @@ public struct PoolLimits: Sendable, Equatable {
     /// trouble. Or at least so many arrive within ``AnswerWindow``'s ten seconds, and half or more show trouble. In
     /// both cases the trouble lasts at least ``circuitErrorTime``.
     public var circuitServerErrors = 100
+    /// Nanoseconds that trouble must last before the circuit opens.
     public var circuitErrorTime: UInt64 = 1_000_000_000
     /// Longest pause between probes of a server that answers with errors.
     public var probeMaximum: UInt64 = 5_000_000_000
@@ -78,6 +80,7 @@ public enum PoolFault: String, Sendable, Equatable, CustomStringConvertible {
 
 /// Changes that a pool made by itself, and their causes.
 public enum PoolChange: Sendable, Equatable {
+    /// The pool has grown to this number of connections.
     case grew(to: Int, PoolGrowthCause)
     /// A connection is out of use until load returns or the connection closes.
     case reserved(connection: UInt32)
@@ -87,15 +90,18 @@ public enum PoolChange: Sendable, Equatable {
     case shrank(to: Int)
     /// A connection is replaced before it ends by itself.
     case rotates(connection: UInt32, PoolRotationCause)
+    /// The circuit has changed to this state.
     case circuit(PoolCircuit)
 }
 
+/// Cause of a pool's growth.
 public enum PoolGrowthCause: String, Sendable, Equatable, CustomStringConvertible {
     case connectionsFull = "all connections are full"
     case queueAge = "requests wait too long"
     public var description: String { rawValue }
 }
 
+/// Cause of a connection's replacement.
 public enum PoolRotationCause: String, Sendable, Equatable, CustomStringConvertible {
     case age = "its age"
     case streamIDs = "its stream ids are nearly used up"

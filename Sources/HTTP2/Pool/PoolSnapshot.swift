@@ -6,20 +6,27 @@ public struct PoolCounters: Sendable, Equatable {
     public internal(set) var opened = 0
     /// Openings that did not end in an open connection, including failed look-ups of the name.
     public internal(set) var openingsFailed = 0
+    /// Look-ups of the host's addresses that failed.
     public internal(set) var lookupsFailed = 0
-    /// Open connections that ended, by ``ConnectionCloseReason/Kind``.
+    /// Open connections that ended because of the network. The kinds are those of ``ConnectionCloseReason/Kind``.
     public internal(set) var endedByNetwork = 0
+    /// Open connections that ended because of settings or credentials.
     public internal(set) var endedBySettings = 0
+    /// Open connections that ended because of a breach of TLS or HTTP/2.
     public internal(set) var endedByProtocolBreach = 0
+    /// Open connections that the server ended in an orderly way.
     public internal(set) var endedByServer = 0
+    /// Open connections that this side ended.
     public internal(set) var endedByUs = 0
+    /// GOAWAY frames from the server.
     public internal(set) var goAways = 0
-    /// Code of the last GOAWAY (nil before the first) and its debug data, at most 256 bytes.
+    /// Code of the last GOAWAY; nil before the first.
     public internal(set) var lastGoAway: UInt32?
+    /// Debug data of the last GOAWAY, at most 256 bytes; empty before the first.
     public internal(set) var lastGoAwayReason: [UInt8] = []
-    /// Requests that ended without an answer: certainly not processed (`notProcessed`) or perhaps processed
-    /// (`unknown`).
+    /// Requests that ended without an answer and that the server certainly has not processed.
     public internal(set) var notProcessed = 0
+    /// Requests that ended without an answer and that the server may have processed.
     public internal(set) var unknown = 0
     /// Requests that failed alone: the server reset or refused the stream, or sent an unreadable answer.
     public internal(set) var streamErrors = 0
@@ -72,7 +79,9 @@ public struct PoolCounters: Sendable, Equatable {
 
 /// State of a pool at one moment, for operators.
 public struct PoolSnapshot: Sendable {
+    /// State of a connection.
     public enum ConnectionState: String, Sendable, CustomStringConvertible {
+        /// Dials, or waits for TLS or the server's SETTINGS.
         case opening
         /// Accepts requests.
         case active
@@ -88,7 +97,9 @@ public struct PoolSnapshot: Sendable {
         public var description: String { rawValue }
     }
 
+    /// A connection of the pool.
     public struct Connection: Sendable {
+        /// Number of the connection, which later connections reuse.
         public var number: UInt32
         public var state: ConnectionState
         /// Numeric address; the proxy's if there is a proxy.
@@ -99,21 +110,27 @@ public struct PoolSnapshot: Sendable {
     /// Waiting requests of one priority.
     public struct Queue: Sendable {
         public var priority: Priority
+        /// Number of waiting requests.
         public var depth: Int
         /// Age of the first waiting request, in nanoseconds; nil when none waits.
         public var oldestAgeNanoseconds: UInt64?
     }
 
     public var circuit: PoolCircuit
+    /// Reason why nothing is opened or sent for the time being; nil when the pool is not stopped.
     public var stopReason: String?
     /// Limit on requests in flight on each connection after the circuit was open because of errors; nil when there is
     /// none.
     public var streamShare: Int?
     /// Number of connections that the pool aims at.
     public var targetConnections: Int
+    /// Requests in flight on all connections.
     public var inFlight: Int
+    /// Requests that wait for a connection.
     public var waiting: Int
+    /// Waiting requests by priority.
     public var queues: [Queue]
+    /// Connections that exist, in any state.
     public var connections: [Connection]
     /// Counts that include connections that are gone.
     public var counters: PoolCounters

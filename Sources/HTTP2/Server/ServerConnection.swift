@@ -20,6 +20,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         case closed
     }
 
+    /// Loop whose thread alone uses the connection.
     public let loop: EventLoop
     /// Handler, set by the listener right after creation and released at the close.
     var handler: (any ServerRequestHandler)?

@@ -6,7 +6,9 @@ import Glibc
 public struct ServerError: Error, Sendable, Equatable, CustomStringConvertible {
     /// Requested address and port.
     public let endpoint: String
+    /// Reason of the failure, for people.
     public let reason: String
+    /// Remedy, for people.
     public let hint: String
 
     public var description: String { "listening on \(endpoint): \(reason); \(hint)" }
@@ -16,6 +18,7 @@ public struct ServerError: Error, Sendable, Equatable, CustomStringConvertible {
 // Sendable: the socket and the constants are set in init. Everything else is used only on the loop's thread, or before
 // the loop is started, as the methods demand.
 public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Sendable {
+    /// Loop that serves the connections.
     public let loop: EventLoop
     /// The bound port, which the system chose if 0 was requested.
     public let port: UInt16
@@ -31,8 +34,9 @@ public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Se
     /// Plaintext of one record; all connections of the loop read through it in turn.
     let readBuffer: UnsafeMutableRawBufferPointer
 
-    /// Numbers of accepted connections, and of connections refused at the limit.
+    /// Number of accepted connections.
     public private(set) var accepted = 0
+    /// Number of connections refused at the limit.
     public private(set) var turnedAway = 0
 
     private static let acceptsPerTurn = 64

@@ -33,9 +33,9 @@ public struct ServerOptions: Sendable {
     public var outputLimit = 256 * 1_024
     /// Highest number of connections at a listener; further ones are closed when they arrive.
     public var maximumConnections = 10_000
-    /// Streams that a client may reset at once, and per second after that, before it receives GOAWAY (CVE-2023-44487,
-    /// “rapid reset”).
+    /// Streams that a client may reset at once before it receives GOAWAY (CVE-2023-44487, “rapid reset”).
     public var resetBurst: UInt64 = 1_000
+    /// Further streams that a client may reset per second.
     public var resetRatePerSecond: UInt64 = 33
     /// Whether requests are checked against the rules of RFC 9113 §8; false only for measurements.
     public var checksMessages = true
@@ -49,7 +49,9 @@ public struct RequestParts: OptionSet, Sendable {
 
     public init(rawValue: UInt8) { self.rawValue = rawValue }
 
+    /// Header fields.
     public static let headers = RequestParts(rawValue: 1)
+    /// Content.
     public static let body = RequestParts(rawValue: 2)
     public static let all: RequestParts = [.headers, .body]
 }
@@ -64,6 +66,7 @@ public enum ServerCloseReason: Sendable {
     case idle
     /// The TLS handshake did not end in time.
     case handshakeTimeout
+    /// TLS failed: the handshake or a record.
     case tls(TLSError)
     /// The client broke HTTP/2; the text is nghttp2's.
     case protocolError(String)

@@ -38,6 +38,7 @@ public struct ServerRequest {
 
 /// A header field of a response.
 public struct ResponseField {
+    /// Name of the field, in lower case.
     public var name: StaticString
     /// Value that `respond` copies.
     public var value: UnsafeRawBufferPointer

@@ -8,6 +8,7 @@ public struct IssuedCertificate: Sendable, Equatable {
     /// The unencrypted key (PKCS #8).
     public let privateKeyPEM: String
 
+    /// Chain and key as an identity for TLS.
     public var identity: TLSIdentity {
         TLSIdentity(certificateChain: .text(chainPEM), privateKey: .text(privateKeyPEM))
     }
@@ -15,7 +16,9 @@ public struct IssuedCertificate: Sendable, Equatable {
 
 /// Validity of a certificate, in seconds relative to now; expired certificates are for tests.
 public struct CertificateValidity: Sendable, Equatable {
+    /// First second of validity, relative to now.
     public var notBefore: Int
+    /// Last second of validity, relative to now.
     public var notAfter: Int
 
     public init(notBefore: Int, notAfter: Int) {
@@ -36,7 +39,9 @@ public struct CertificateValidity: Sendable, Equatable {
 
 /// A certificate authority for development and tests: P-256 keys, ECDSA with SHA-256. Not for production use.
 public struct CertificateAuthority: Sendable {
+    /// The authority's own certificate.
     public let certificatePEM: String
+    /// The unencrypted key (PKCS #8).
     public let privateKeyPEM: String
 
     /// Creates a new authority.

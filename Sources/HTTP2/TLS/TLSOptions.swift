@@ -33,6 +33,7 @@ public enum TLSTrust: Sendable, Equatable {
     case authorities(PEMSource)
 }
 
+/// Version of TLS; raw values are those of the protocol.
 public enum TLSVersion: Int32, Sendable, Comparable {
     case tls12 = 0x0303
     case tls13 = 0x0304
@@ -49,6 +50,7 @@ let defaultCipherList =
 
 /// Settings of TLS for a client.
 public struct ClientTLSOptions: Sendable {
+    /// Authorities that the server's certificate may lead to.
     public var trust: TLSTrust = .system
     /// The client certificate, for servers that ask for one.
     public var identity: TLSIdentity?
@@ -81,14 +83,18 @@ public enum ClientCertificatePolicy: Sendable, Equatable {
 
 /// Settings of TLS for a server.
 public struct ServerTLSOptions: Sendable {
+    /// Certificate chain and key of the server.
     public var identity: TLSIdentity
+    /// Treatment of client certificates.
     public var clientCertificates: ClientCertificatePolicy = .ignore
     public var minimumVersion: TLSVersion = .tls12
     public var maximumVersion: TLSVersion = .tls13
     /// Protocols that ALPN accepts, in order of preference. A client that offers none of them is refused with the alert
     /// `no_application_protocol`. A client that does not use ALPN is served.
     public var applicationProtocols: [String] = ["h2"]
+    /// Suites of TLS 1.3, in OpenSSL's syntax.
     public var cipherSuites: String = defaultCipherSuites
+    /// Suites of TLS 1.2, in OpenSSL's syntax.
     public var cipherList: String = defaultCipherList
 
     public init(identity: TLSIdentity) { self.identity = identity }

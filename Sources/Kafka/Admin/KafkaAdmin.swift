@@ -23,12 +23,16 @@ public struct NewTopic: Sendable {
 
 /// Brokers and topics as the brokers report them.
 public struct ClusterMetadata: Sendable {
+    /// A broker of the cluster.
     public struct Broker: Sendable, Hashable {
+        /// Kafka's number of the broker.
         public let identifier: Int32
+        /// Name or address that the broker advertises.
         public let host: String
         public let port: Int32
     }
 
+    /// A topic as the brokers report it.
     public struct Topic: Sendable {
         public let name: String
         public let partitionCount: Int
@@ -46,6 +50,7 @@ public struct ClusterMetadata: Sendable {
 /// Creates and describes topics. Calls block until the brokers have answered or the time is over, so keep them off a
 /// loop's thread. Any thread, one call at a time.
 public final class KafkaAdmin {
+    /// Result of creating a topic.
     public enum Creation: Sendable, Equatable {
         case created
         /// The topic existed before, with its own partitions and configuration.

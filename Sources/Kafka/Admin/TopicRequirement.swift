@@ -21,7 +21,9 @@ public struct TopicConfiguration: Sendable, Equatable {
 
 /// Required value of one topic setting.
 public struct TopicRequirement: Sendable, Equatable {
+    /// Condition on the value.
     public enum Rule: Sendable, Equatable {
+        /// This text exactly.
         case equal(String)
         /// A number, this or more; -1 counts as more, because Kafka uses it for "no limit".
         case atLeast(Int64)

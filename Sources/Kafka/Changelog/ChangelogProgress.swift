@@ -1,6 +1,8 @@
 /// Progress of reading one partition. Pure: the reader reports records and ends to it.
 public struct ChangelogProgress: Sendable, Hashable {
+    /// State of the reading.
     public enum State: Sendable, Hashable {
+        /// Records before `end` are still to be read.
         case reading
         /// Every readable record was read, but not all records. A transaction is open, and committed readers see
         /// nothing behind its first record. The transaction ends by itself, at the latest after its producer's
@@ -43,6 +45,7 @@ public struct ChangelogProgress: Sendable, Hashable {
         state = .failed
     }
 
+    /// Whether every record before `end` was returned.
     public var isComplete: Bool { state == .complete }
 
     /// Offsets before the end; an upper bound for the records to come.

@@ -297,8 +297,10 @@ public final class ChangelogReader {
         }
     }
 
+    /// Returns the progress of a partition; nil when the partition isn't read.
     public func progress(of partition: TopicPartition) -> ChangelogProgress? { table[partition] }
 
+    /// Whether all partitions are read to their ends.
     public var isComplete: Bool { table.values.allSatisfy(\.isComplete) }
 
     /// Stops the client. Records stay valid.

@@ -12,10 +12,12 @@ public struct KafkaProperties: Sendable, Equatable, CustomStringConvertible {
         for pair in pairs { self[pair.name] = pair.value }
     }
 
+    /// Creates properties that name the first brokers, comma-separated `host:port`.
     public init(bootstrapServers: String) {
         self["bootstrap.servers"] = bootstrapServers
     }
 
+    /// Value of a property; nil when the property isn't set. Setting nil removes the property.
     public subscript(name: String) -> String? {
         get { pairs.first { $0.name == name }?.value }
         set {

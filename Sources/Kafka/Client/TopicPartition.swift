@@ -41,7 +41,9 @@ public enum StartOffset: Hashable, Sendable {
     case offset(Int64)
     /// The group's committed offset; without one, `auto.offset.reset` decides (Sluice's default: `earliest`).
     case committed
+    /// The first record that still exists.
     case beginning
+    /// The end of the log, behind the last record.
     case end
 
     var value: Int64 {
@@ -57,6 +59,7 @@ public enum StartOffset: Hashable, Sendable {
 /// A partition that is taken over, and the place where reading begins.
 public struct TopicPartitionOffset: Hashable, Sendable {
     public var topicPartition: TopicPartition
+    /// Place where reading begins.
     public var start: StartOffset
 
     public init(_ topicPartition: TopicPartition, _ start: StartOffset = .committed) {
@@ -64,6 +67,7 @@ public struct TopicPartitionOffset: Hashable, Sendable {
         self.start = start
     }
 
+    /// Creates the place of a partition that is named by topic and number.
     public init(topic: String, partition: Int32, start: StartOffset = .committed) {
         self.init(TopicPartition(topic, partition), start)
     }
@@ -72,11 +76,13 @@ public struct TopicPartitionOffset: Hashable, Sendable {
 /// An offset to commit: the first unfinished offset, that is, the last finished offset plus one.
 public struct OffsetCommit: Hashable, Sendable {
     public var topicPartition: TopicPartition
+    /// Offset of the first unfinished record.
     public var offset: Int64
     /// Metadata, stored by the broker beside the offset. A broker refuses more than `offset.metadata.max.bytes`
     /// (default 4096 bytes) with `OFFSET_METADATA_TOO_LARGE`.
     public var metadata: String
 
+    /// Creates the commit of a partition that is named by topic and number.
     public init(topic: String, partition: Int32, offset: Int64, metadata: String = "") {
         self.topicPartition = TopicPartition(topic, partition)
         self.offset = offset
@@ -89,12 +95,15 @@ public struct CommittedOffset: Hashable, Sendable {
     public let topicPartition: TopicPartition
     /// Committed offset; `nil`: the group has committed nothing for this partition.
     public let offset: Int64?
+    /// Metadata that was committed with the offset; may be empty.
     public let metadata: String
 }
 
 /// The first offset that still exists and the offset of the next record.
 public struct Watermarks: Hashable, Sendable {
+    /// First offset that still exists.
     public let low: Int64
+    /// Offset of the next record.
     public let high: Int64
 
     public init(low: Int64, high: Int64) {

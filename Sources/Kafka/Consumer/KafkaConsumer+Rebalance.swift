@@ -104,6 +104,7 @@ extension KafkaConsumer {
         if let error = list.firstError("resume") { throw error }
     }
 
+    /// Partitions that the owner has paused and not resumed.
     public var pausedPartitions: Set<TopicPartition> { paused }
 }
 

@@ -24,6 +24,7 @@ public final class KafkaConsumer {
     let context: ConsumerContext
     /// Whether the group assigns the partitions; if not, the owner chooses partitions with `assign`.
     let subscribes: Bool
+    /// Name of the consumer group.
     public let group: String
     var nextCommitReference: UInt64 = 1
     /// Partitions the owner has paused. Resuming a partition that is not paused would make librdkafka 2.0.2 restart

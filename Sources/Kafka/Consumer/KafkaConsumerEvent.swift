@@ -21,6 +21,7 @@ public enum KafkaConsumerEvent: Sendable {
     case endOfPartition(TopicPartition, offset: Int64)
     /// librdkafka's statistics, one JSON document (its STATISTICS.md), every `statistics.interval.ms`.
     case statistics(String)
+    /// A log line of librdkafka.
     case log(KafkaLogLine)
 }
 
@@ -30,6 +31,7 @@ public struct KafkaLogLine: Sendable, Hashable {
     public let level: Int32
     /// librdkafka's short name for the subject, for example `FAIL` or `SESSTMOUT`.
     public let facility: String
+    /// Text of the line.
     public let message: String
 
     /// Returns `nil` for lines without news. The same properties may serve consumers and producers, and librdkafka logs
@@ -53,5 +55,6 @@ public struct CommitResult: Sendable {
     public let reference: UInt64
     /// The first error, of the whole request or of one partition. `nil`: every offset is committed.
     public let error: KafkaError?
+    /// Committed partitions and offsets, with each partition's own error; nil: its offset is committed.
     public let partitions: [(topicPartition: TopicPartition, offset: Int64, error: KafkaError?)]
 }

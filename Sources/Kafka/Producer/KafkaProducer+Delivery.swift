@@ -7,6 +7,7 @@ public enum KafkaProducerEvent: Sendable {
     case error(KafkaError)
     /// librdkafka's statistics, one JSON document (its STATISTICS.md), every `statistics.interval.ms`.
     case statistics(String)
+    /// A log line of librdkafka.
     case log(KafkaLogLine)
 }
 
@@ -34,6 +35,7 @@ public struct DeliveryReport: ~Copyable {
         rd_kafka_message_status(message) == RD_KAFKA_MSG_STATUS_NOT_PERSISTED
     }
 
+    /// Name of the record's topic, copied.
     public var topic: String { String(cString: rd_kafka_topic_name(message.pointee.rkt)) }
     /// Partition of the record; -1 when the record failed before a partition was chosen.
     public var partition: Int32 { message.pointee.partition }

@@ -127,6 +127,7 @@ public final class KafkaProducer: Sendable {
 
 /// A topic to produce to.
 public final class KafkaTopic: Sendable {
+    /// Name of the topic.
     public let name: String
     // nonisolated(unsafe): a librdkafka topic handle is thread-safe; it is set once and freed in deinit.
     nonisolated(unsafe) let handle: OpaquePointer

@@ -11,6 +11,7 @@ import CRdkafka
 ///
 /// Create new metadata for each transaction, on the consumer's thread.
 public final class ConsumerGroupMetadata: Sendable {
+    /// Name of the consumer group.
     public let group: String
     // nonisolated(unsafe): never changed after it was made; librdkafka copies it. Freed in deinit.
     nonisolated(unsafe) let handle: OpaquePointer

@@ -32,6 +32,7 @@ public enum TransactionFailure: Error, Sendable, Equatable, CustomStringConverti
     /// The step does not fit the state: a mistake of the caller, such as `commit` without `begin`. Nothing has changed.
     case misuse(KafkaError)
 
+    /// Kafka's error.
     public var error: KafkaError {
         switch self {
         case .retriable(let error), .abortable(let error), .fatal(let error), .misuse(let error): error

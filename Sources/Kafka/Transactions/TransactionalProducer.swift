@@ -24,6 +24,7 @@ public final class TransactionalProducer: Sendable {
     /// Producer that accepts records while a transaction is open (`ProduceResult.noTransaction` otherwise) and has the
     /// delivery reports. Don't `flush` or `purge` it: `commit` and `abort` do.
     public let producer: KafkaProducer
+    /// Identifier by which Kafka fences an earlier producer; not empty.
     public let transactionalID: String
     private let thread: TransactionThread
 

@@ -16,8 +16,11 @@ import SluiceModel
 ///
 /// Partitions are those of the jobs topic.
 public enum ChangelogKey {
+    /// An item, by its record's offset and its device token.
     case item(offset: Int64, deviceToken: UnsafeRawBufferPointer)
+    /// The state of a device.
     case device(deviceToken: UnsafeRawBufferPointer)
+    /// A mark of the record at this offset.
     case mark(offset: Int64)
 
     private static let itemKind: UInt8 = 1

@@ -16,6 +16,7 @@ public struct RestoreFilter: Sendable {
         words = Array(repeating: 0, count: max(1, min(wanted + 1, mostBytes / 8)))
     }
 
+    /// Size of the filter in bytes.
     public var bytes: Int { words.count * 8 }
 
     /// Returns false when the key certainly isn't in the filter.

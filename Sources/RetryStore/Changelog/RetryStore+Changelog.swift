@@ -82,6 +82,7 @@ extension RetryStore {
 
 /// A partition that is a copy of the changelog's.
 public struct RestorablePartition: Sendable {
+    /// Handle of the opened partition.
     public var handle: StorePartition
     /// Changelog position of the partition; nil: the partition is empty.
     public var position: ChangelogCheckpoint?
@@ -90,6 +91,7 @@ public struct RestorablePartition: Sendable {
 /// A position in the changelog, and when it was reached. Tombstones are kept for a time only, so a longer absence
 /// requires a restore from the beginning.
 public struct ChangelogCheckpoint: Equatable, Sendable {
+    /// Offset of the changelog up to which the copy is complete.
     public var offset: Int64
     /// Time of reaching the offset, in milliseconds since the epoch.
     public var reachedMilliseconds: Int64

@@ -16,6 +16,7 @@ public struct LoadedDevice: Sendable {
 
 /// An item as a load found it.
 public struct LoadedItem: Sendable {
+    /// Offset of the job's record.
     public var offset: Int64
     /// Due time in milliseconds since the epoch.
     public var due: Int64

@@ -3,6 +3,7 @@ import SluiceModel
 
 /// An inconsistency in a store.
 public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
+    /// Kind of the inconsistency; times are in milliseconds since the epoch.
     public enum Kind: Hashable, Sendable {
         /// An item has no due entry of its time, so no scan would ever find the item.
         case itemWithoutDue(Int64)
@@ -58,17 +59,22 @@ public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
 
 /// Result of ``StoreInspector/verify(problemLimit:)``.
 public struct StoreReport: Sendable {
+    /// Items of all partitions.
     public var items = 0
     /// Marks of records whose pushes are or were under other device tokens.
     public var marks = 0
+    /// Entries of the due indexes.
     public var dueEntries = 0
+    /// Devices with a state.
     public var deviceStates = 0
     /// Bytes of all items' pushes.
     public var pushBytes = 0
     /// First problems found, up to the limit.
     public var problems: [StoreProblem] = []
+    /// Number of all problems, those beyond the limit included.
     public var problemCount = 0
 
+    /// Whether the store has no problem.
     public var isSound: Bool { problemCount == 0 }
 }
 

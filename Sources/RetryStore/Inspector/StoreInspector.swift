@@ -6,6 +6,7 @@ import SluiceModel
 ///
 /// For use on one thread.
 public final class StoreInspector {
+    /// Directory of the database.
     public let directory: String
     /// Reader of the whole store.
     public let reader: StoreReader

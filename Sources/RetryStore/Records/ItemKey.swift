@@ -54,6 +54,7 @@ public struct DueEntry: Hashable, BitwiseCopyable, Sendable {
 
 /// A stored push that waits with its topic.
 public struct SuspendedEntry: Hashable, BitwiseCopyable, Sendable {
+    /// Due time and key of the push.
     public var entry: DueEntry
     /// ``StoredPush/topicHash(_:)`` of the push's topic.
     public var topic: UInt32
@@ -66,6 +67,7 @@ public struct SuspendedEntry: Hashable, BitwiseCopyable, Sendable {
 
 /// A part of the suspended pushes, in the order of `due`, device and offset.
 public struct SuspendedScan: Sendable {
+    /// Entries in order; empty when none was found.
     public var entries: [SuspendedEntry]
     /// Cursor for the next scan; the scan's own cursor when it read no entry.
     public var cursor: DueCursor?
@@ -76,6 +78,7 @@ public struct SuspendedScan: Sendable {
 /// The last entry that a scan has seen. The next scan begins behind it, so it doesn't step over earlier removed
 /// entries.
 public struct DueCursor: Hashable, BitwiseCopyable, Sendable {
+    /// Entry that was seen last.
     public var entry: DueEntry
 
     public init(_ entry: DueEntry) { self.entry = entry }
@@ -83,6 +86,7 @@ public struct DueCursor: Hashable, BitwiseCopyable, Sendable {
 
 /// A part of the devices whose state has expired.
 public struct ExpiredScan: Sendable {
+    /// Devices whose state has expired, in the order of their keys.
     public var devices: [DeviceKey]
     /// The last device that the scan read, for the next scan; the scan's own `after` when it read none.
     public var last: DeviceKey?
@@ -92,6 +96,7 @@ public struct ExpiredScan: Sendable {
 
 /// A part of the due entries, in the order of `due`, device and offset.
 public struct DueScan: Sendable {
+    /// Entries in order; empty when none was found.
     public var entries: [DueEntry]
     /// Cursor for the next scan; the scan's own cursor when it found no entry.
     public var cursor: DueCursor?

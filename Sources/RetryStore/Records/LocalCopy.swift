@@ -1,5 +1,6 @@
 /// Copy of a changelog's partition in the store, as the worker left it.
 public struct LocalCopy: Equatable, Sendable {
+    /// Number of the partition.
     public var partition: Int32
     /// Changelog position and time of an orderly leave; nil: there was none.
     public var position: ChangelogCheckpoint?

@@ -35,12 +35,14 @@ public struct ByteWriter: ~Copyable {
         capacity = larger
     }
 
+    /// Appends a byte.
     public mutating func append(_ byte: UInt8) {
         reserve(1)
         storage.storeBytes(of: byte, toByteOffset: count, as: UInt8.self)
         count += 1
     }
 
+    /// Appends a copy of the bytes.
     public mutating func append(_ bytes: UnsafeRawBufferPointer) {
         guard let source = bytes.baseAddress else { return }
         reserve(bytes.count)
@@ -48,6 +50,7 @@ public struct ByteWriter: ~Copyable {
         count += bytes.count
     }
 
+    /// Appends the literal's UTF-8 bytes, unescaped.
     public mutating func append(_ literal: StaticString) { append(literal.bytes) }
 
     /// Appends a string. Not meant for literals, because each use of a `String` counts references.
@@ -157,6 +160,7 @@ public struct ByteWriter: ~Copyable {
         append(UInt8(ascii: "\""))
     }
 
+    /// Appends a text as a JSON string, quoted and escaped.
     public mutating func append(jsonString text: String) {
         var text = text
         text.withUTF8 { append(jsonString: UnsafeRawBufferPointer($0)) }

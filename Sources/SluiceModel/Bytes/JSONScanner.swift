@@ -14,6 +14,7 @@ public enum JSONFault: Error, Hashable, Sendable {
 
 /// A string literal that can be compared.
 public struct StaticText: Hashable, Sendable, CustomStringConvertible {
+    /// The literal.
     public let text: StaticString
     init(_ text: StaticString) { self.text = text }
     public static func == (left: StaticText, right: StaticText) -> Bool {

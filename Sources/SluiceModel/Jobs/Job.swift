@@ -1,5 +1,6 @@
 /// A header of a Kafka record, borrowed.
 public struct RecordHeader {
+    /// Name in UTF-8, without a terminator.
     public var name: UnsafeRawBufferPointer
     /// Bytes of the value; nil where Kafka carries a null.
     public var value: UnsafeRawBufferPointer?
@@ -12,8 +13,11 @@ public struct RecordHeader {
 
 /// A consumed record, borrowed: the bytes must outlive every job that is decoded from it.
 public struct JobRecord {
+    /// Bytes of the record's key; nil: the record has no key.
     public var key: UnsafeRawBufferPointer?
+    /// Bytes of the record's value; nil: the value is null.
     public var value: UnsafeRawBufferPointer?
+    /// Headers of the record, in order.
     public var headers: UnsafeBufferPointer<RecordHeader>
     /// Name of the Kafka topic.
     public var topic: UnsafeRawBufferPointer
@@ -46,6 +50,7 @@ public enum DeliveryMode: UInt8, CaseIterable, Sendable {
     /// Done when a receipt for the push's `apns-id` arrives.
     case confirm
 
+    /// Value of the field `delivery`.
     public var name: StaticString {
         switch self {
         case .accept: "accept"
@@ -63,6 +68,7 @@ public enum DuplicatePolicy: UInt8, CaseIterable, Sendable {
     /// Doesn't send again: the push may be lost, and its outcome reports that.
     case avoid
 
+    /// Value of the field `duplicates`.
     public var name: StaticString {
         switch self {
         case .allow: "allow"
@@ -77,7 +83,9 @@ public struct PushJob {
     public var deviceToken: UnsafeRawBufferPointer
     /// Value of `apns-topic`.
     public var topic: UnsafeRawBufferPointer
+    /// Value of `apns-push-type`.
     public var pushType: PushType
+    /// Value of `apns-priority`.
     public var priority: Priority
     /// Identifier from the job, or ``APNSID/derived(topic:partition:offset:)``.
     public var apnsID: APNSID
@@ -89,11 +97,13 @@ public struct PushJob {
     public var payload: UnsafeRawBufferPointer
     /// Earliest time to send, in milliseconds since the epoch; nil: at once.
     public var deliverAtMilliseconds: Int64?
+    /// Condition for the push to count as delivered.
     public var delivery: DeliveryMode
     /// Seconds to wait for a receipt under ``DeliveryMode/confirm``.
     public var receiptTimeoutSeconds: UInt32
     /// Time at which the app registered the device token, in milliseconds since the epoch; nil: unknown.
     public var registeredAtMilliseconds: Int64?
+    /// Treatment of an attempt whose answer was lost.
     public var duplicates: DuplicatePolicy
     /// Creation in milliseconds since the epoch: `created-at`, else the record's timestamp, else the time of decoding.
     public var createdMilliseconds: Int64
@@ -135,6 +145,7 @@ public struct PushJob {
 
 /// Features that a valid job can request and a worker can't honour yet.
 public enum UnsupportedFeature: UInt8, CaseIterable, Sendable {
+    /// A Live Activity broadcast.
     case broadcast
 
     /// Field and value that request the feature.
@@ -147,11 +158,13 @@ public enum UnsupportedFeature: UInt8, CaseIterable, Sendable {
 
 /// A valid job of a kind other than `push`. Its slices point into the record, or into `storage`.
 public struct ControlJob {
+    /// Content of the job, by its kind.
     public enum Detail {
         /// Withdraws pending pushes of this collapse identifier.
         case cancelCollapseIdentifier(UnsafeRawBufferPointer)
         /// Withdraws pending pushes of this `apns-id`.
         case cancelNotification(APNSID)
+        /// The device reports its state.
         case online, offline, unregistered
         /// The device reports the arrival of the notification with this `apns-id`.
         case receipt(APNSID)
@@ -169,11 +182,15 @@ public struct ControlJob {
     /// Identifier of this job itself, for its outcome: derived, or a broadcast's own.
     public var apnsID: APNSID
     public var detail: Detail
+    /// Earliest time to send a broadcast, in milliseconds since the epoch; nil: at once, or another kind.
     public var deliverAtMilliseconds: Int64?
     /// Time of a device event, in milliseconds since the epoch.
     public var occurredMilliseconds: Int64
+    /// Treatment of a broadcast's attempt whose answer was lost; ``DuplicatePolicy/allow`` for other kinds.
     public var duplicates: DuplicatePolicy
+    /// Creation in milliseconds since the epoch, as in ``PushJob/createdMilliseconds``.
     public var createdMilliseconds: Int64
+    /// Memory of values that were unescaped in structured mode, freed by ``release()``; nil: none.
     public var storage: UnsafeMutableRawPointer?
 
     /// Frees `storage`. Must be called once, when neither the job nor its slices are used any more.

@@ -159,6 +159,7 @@ extension JobDecoder {
 public enum DeviceEvent: UInt8, CaseIterable, Sendable {
     case online, offline, receipt, tokenChanged, unregistered
 
+    /// Value of the field `event`.
     public var name: StaticString {
         switch self {
         case .online: "online"

@@ -73,6 +73,7 @@ public struct JobDecoder: ~Copyable {
 
 /// Header that distinguishes structured mode from binary mode.
 public enum ContentType {
+    /// Name of the header, in lower case.
     public static let headerName: StaticString = "content-type"
     /// Value of the header in structured mode; parameters such as `; charset=utf-8` may follow.
     public static let structured: StaticString = "application/json"

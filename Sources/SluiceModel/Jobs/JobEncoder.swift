@@ -1,20 +1,34 @@
 /// A push as a producer describes it. Only the decoder validates it.
 public struct PushDescription: Sendable {
+    /// Hexadecimal text of the device token; also the record's key.
     public var deviceToken: String
+    /// Value of `apns-topic`.
     public var topic: String
+    /// Value of `apns-push-type`, such as `alert`.
     public var pushType: String
     /// Payload: a JSON object.
     public var payload: [UInt8]
+    /// Value of `apns-priority`: 10, 5 or 1; nil omits the field.
     public var priority: Int?
+    /// Value of `apns-expiration`, in seconds since the epoch; nil omits the field.
     public var expiration: Int64?
+    /// Life of the push in seconds; nil omits the field.
     public var ttl: Int64?
+    /// Value of `apns-collapse-id`; nil omits the field.
     public var collapseIdentifier: String?
+    /// Value of `apns-id`, a UUID; nil omits the field.
     public var apnsID: String?
+    /// Earliest time to send, in milliseconds since the epoch; nil omits the field.
     public var deliverAtMilliseconds: Int64?
+    /// A ``DeliveryMode/name``; nil omits the field.
     public var delivery: String?
+    /// Seconds to wait for a receipt; nil omits the field.
     public var receiptTimeoutSeconds: Int64?
+    /// Time at which the app registered the device token, in milliseconds since the epoch; nil omits the field.
     public var registeredAtMilliseconds: Int64?
+    /// A ``DuplicatePolicy/name``; nil omits the field.
     public var duplicates: String?
+    /// Time of the job's creation, in milliseconds since the epoch; nil omits the field.
     public var createdAtMilliseconds: Int64?
 
     public init(deviceToken: String, topic: String, pushType: String = "alert", payload: [UInt8]) {
@@ -29,16 +43,21 @@ public struct PushDescription: Sendable {
 public struct ControlDescription: Sendable {
     /// ``JobKind/cancel`` or ``JobKind/device``.
     public var kind: JobKind
+    /// Hexadecimal text of the device token; also the record's key.
     public var deviceToken: String
     /// Topic of the withdrawn pushes; required with a collapse identifier.
     public var topic: String?
+    /// Collapse identifier of the withdrawn pushes; nil omits the field.
     public var collapseIdentifier: String?
     /// `apns-id` of the withdrawn push, or of the notification that a receipt confirms.
     public var apnsID: String?
     /// A ``DeviceEvent/name``.
     public var event: String?
+    /// Hexadecimal text of the new device token, for ``DeviceEvent/tokenChanged``; nil omits the field.
     public var newDeviceToken: String?
+    /// Time of the event, in milliseconds since the epoch; nil omits the field.
     public var occurredAtMilliseconds: Int64?
+    /// Time of the job's creation, in milliseconds since the epoch; nil omits the field.
     public var createdAtMilliseconds: Int64?
 
     public init(_ kind: JobKind, deviceToken: String) {
@@ -49,8 +68,11 @@ public struct ControlDescription: Sendable {
 
 /// A record for the jobs topic.
 public struct EncodedJob: Sendable {
+    /// Key of the record: the device token or channel identifier.
     public var key: [UInt8]
+    /// Payload in binary mode, document in structured mode; empty for a cancel or device event in binary mode.
     public var value: [UInt8]
+    /// Headers of the record, in order.
     public var headers: [(name: String, value: [UInt8])]
 
     public init(key: [UInt8], value: [UInt8], headers: [(name: String, value: [UInt8])]) {

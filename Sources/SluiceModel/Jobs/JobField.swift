@@ -2,6 +2,7 @@
 public enum JobKind: UInt8, CaseIterable, Sendable {
     case push, cancel, device, broadcast
 
+    /// Value of the field `kind`.
     public var name: StaticString {
         switch self {
         case .push: "push"
@@ -71,6 +72,7 @@ public enum JobField: UInt8, CaseIterable, Sendable {
         }
     }
 
+    /// Form in which this field's value is written.
     public var valueType: ValueType {
         switch self {
         case .priority, .expiration, .ttl, .deliverAt, .receiptTimeout, .registeredAt, .createdAt,
@@ -184,7 +186,9 @@ extension JobKind {
 /// produced again unmodified. Every other name that is not a field is an error, because a misspelt field would be lost
 /// in silence.
 public enum IgnoredHeader {
+    /// Whole names, in lower case.
     public static let names: [StaticString] = ["traceparent", "tracestate", "baggage", "b3"]
+    /// Beginnings of names, in lower case.
     public static let prefixes: [StaticString] = ["ce_", "x-", "sluice-"]
 
     static func matches(_ name: UnsafeRawBufferPointer) -> Bool {

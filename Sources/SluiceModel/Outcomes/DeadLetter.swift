@@ -11,8 +11,11 @@ public enum DeadLetter {
         case rule = "sluice-error-rule"
         /// Description of the fault for people.
         case message = "sluice-error-message"
+        /// Kafka topic of the record.
         case sourceTopic = "sluice-source-topic"
+        /// Partition of the record, in decimal digits.
         case sourcePartition = "sluice-source-partition"
+        /// Offset of the record, in decimal digits.
         case sourceOffset = "sluice-source-offset"
         /// Timestamp of the record itself, in milliseconds since the epoch; -1 where it has none.
         case sourceTimestamp = "sluice-source-timestamp"

@@ -21,6 +21,7 @@ public enum OutcomeKind: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     /// A `device` event was processed.
     case applied
 
+    /// Value of the member `outcome`.
     public var name: StaticString {
         switch self {
         case .accepted: "accepted"
@@ -90,8 +91,11 @@ public struct Outcome {
     public var deviceToken: UnsafeRawBufferPointer
     /// Value of `apns-topic`; empty where unknown.
     public var topic: UnsafeRawBufferPointer
+    /// Push type of the job; nil where unknown.
     public var pushType: PushType?
+    /// Identifier of the job.
     public var apnsID: APNSID
+    /// Collapse identifier of the push; nil: none.
     public var collapseIdentifier: UnsafeRawBufferPointer?
 
     /// HTTP status of APNs' last answer; 0 without an answer.
@@ -122,7 +126,9 @@ public struct Outcome {
     public var attempts: UInt32 = 0
     /// Kafka topic of the job's record.
     public var sourceTopic: UnsafeRawBufferPointer
+    /// Partition of the job's record.
     public var partition: Int32
+    /// Offset of the job's record.
     public var offset: Int64
 
     // Instants in milliseconds since the epoch; nil where the event didn't happen.

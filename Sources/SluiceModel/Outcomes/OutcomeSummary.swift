@@ -3,29 +3,53 @@ public struct OutcomeSummary: Sendable {
     public var kind: OutcomeKind
     /// Kind of the job, by ``JobKind/name``.
     public var job: String
+    /// Device token, or the channel of a broadcast.
     public var deviceToken: String
+    /// Value of `apns-topic`; nil where unknown.
     public var topic: String?
+    /// Value of `apns-push-type`; nil where unknown.
     public var pushType: String?
+    /// Identifier of the job.
     public var apnsID: APNSID
+    /// Collapse identifier of the push; nil: none.
     public var collapseIdentifier: String?
+    /// HTTP status of APNs' last answer; nil without an answer.
     public var status: Int?
+    /// Reason of APNs' last answer, as APNs sent it; nil without a reason.
     public var reason: String?
+    /// A ``ReasonClass/name``; nil without an answer.
     public var reasonClass: String?
+    /// True when the sender should delete the device token.
     public var deleteToken: Bool
+    /// True when the device token is at fault, unless environment or topic are.
     public var suspectToken: Bool
+    /// Time since which APNs considers the token invalid, in milliseconds since the epoch; nil without 410.
     public var tokenInvalidSinceMilliseconds: Int64?
+    /// Cause of an end that Sluice decided; nil where APNs' answer is sufficient.
     public var cause: String?
+    /// Explanation for people; nil where there is none.
     public var message: String?
+    /// Unsupported feature that the job requested; nil: none.
     public var unsupported: String?
+    /// Number of pushes that a `cancel` or `device` event affected; nil for other jobs.
     public var count: Int?
+    /// `apns-id` of the job that replaced this one; nil: none.
     public var supersededBy: APNSID?
+    /// Number of times that the push was sent.
     public var attempts: Int
+    /// Kafka topic of the job's record.
     public var sourceTopic: String
+    /// Partition of the job's record.
     public var partition: Int32
+    /// Offset of the job's record.
     public var offset: Int64
+    /// Creation of the job, in milliseconds since the epoch.
     public var createdMilliseconds: Int64
+    /// Time at which the worker polled the job, in milliseconds since the epoch.
     public var polledMilliseconds: Int64
+    /// Time of the first attempt, in milliseconds since the epoch; nil: never sent.
     public var firstSentMilliseconds: Int64?
+    /// End of the job, in milliseconds since the epoch.
     public var finishedMilliseconds: Int64
 
     /// Parses a document; nil when it isn't an outcome.
@@ -71,6 +95,7 @@ public struct OutcomeSummary: Sendable {
         finishedMilliseconds = finished
     }
 
+    /// Parses a document; nil when it isn't an outcome.
     public init?(json: [UInt8]) {
         guard let summary = json.withUnsafeBytes({ OutcomeSummary(json: $0) }) else { return nil }
         self = summary

@@ -42,10 +42,12 @@ public struct GoAwayReason: Sendable, Equatable, CustomStringConvertible {
         }
     }
 
+    /// Parses debug data; any bytes are valid input.
     public init(_ debugData: [UInt8]) {
         self = debugData.withUnsafeBytes { GoAwayReason($0) }
     }
 
+    /// Party to which the reason applies; ``Scope/connection`` for an absent or unknown reason.
     public var scope: Scope {
         switch reason {
         case .badCertificate, .badCertificateEnvironment, .invalidProviderToken, .missingProviderToken,

@@ -15,6 +15,7 @@ public enum ReasonClass: UInt8, CaseIterable, Sendable {
     /// Back off, then send again.
     case later
 
+    /// Name of the class in outcomes.
     public var name: StaticString {
         switch self {
         case .accepted: "accepted"
@@ -64,6 +65,7 @@ public enum Reason: UInt8, CaseIterable, Sendable {
     public var name: StaticString { entry.name }
     /// Status that accompanies the reason; 0 for ``absent`` and ``unknown``.
     public var status: UInt16 { entry.status }
+    /// Class of the reason, which decides what follows.
     public var `class`: ReasonClass { entry.class }
     /// Recommended action for people, as one sentence.
     public var action: StaticString { entry.action }

@@ -2,9 +2,11 @@
 public struct ResponseVerdict: Sendable {
     /// HTTP status.
     public var status: UInt16
+    /// Parsed reason; ``Reason/absent`` when the body has no readable reason.
     public var reason: Reason
     /// Printable, bounded text of a reason that is ``Reason/unknown``; empty otherwise.
     public var unknownReason: ReasonText
+    /// Class of the answer, by its reason or else its status.
     public var `class`: ReasonClass
     /// Time at which APNs established that the token was invalid, in milliseconds since the epoch. Sent with 410; nil
     /// without it.
@@ -57,6 +59,7 @@ public struct ReasonBody: Sendable {
     public private(set) var reason = Reason.absent
     /// Text of an unknown reason.
     public private(set) var unknownReason = ReasonText()
+    /// Timestamp in milliseconds since the epoch; nil when the body has none.
     public private(set) var timestampMilliseconds: Int64?
 
     /// Longest parsed body, in bytes; APNs sends less than 100 bytes.
@@ -82,6 +85,7 @@ public struct ReasonBody: Sendable {
 public struct ReasonText: Sendable, CustomStringConvertible {
     static let capacity = 48
     private var storage = InlineArray<48, UInt8>(repeating: 0)
+    /// Number of bytes, 0 to 48.
     public private(set) var count = 0
 
     /// The empty text.

@@ -26,7 +26,9 @@ public struct StoredPush {
     /// Version of the format that ``encode(into:)`` writes, and the only one that is read.
     public static let version: UInt8 = 1
 
+    /// Job of the push. Its slices point into the decoded bytes.
     public var push: PushJob
+    /// Progress of the push when it was stored.
     public var progress: Progress
     /// Partition of the job's record.
     public var partition: Int32
@@ -148,6 +150,7 @@ public enum StoredPushError: Error, Hashable, Sendable, CustomStringConvertible 
     /// The room for the device token's text is smaller than this.
     case tokenText(needed: Int)
 
+    /// Part of the format, by its name in messages.
     public enum Part: String, Hashable, Sendable {
         case flags
         case pushType = "push type"

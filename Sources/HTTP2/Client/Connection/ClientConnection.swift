@@ -4,7 +4,9 @@ import Glibc
 /// A connection to the server: TCP (through a proxy, if there is one), TLS and ``ClientSession`` on an event loop. All
 /// requests of a loop turn are sent together, in full TLS records. Use on the loop's thread only.
 public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHandler {
+    /// Times and limits of a connection.
     public struct Configuration: Sendable {
+        /// Limits of the HTTP/2 session.
         public var session = ClientSession.Configuration()
         /// Time from `connect` to the server's SETTINGS, including all addresses, the proxy and TLS.
         public var connectTimeout: Duration = .seconds(10)
@@ -159,7 +161,9 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         return session.availableStreams
     }
 
+    /// Number of open streams.
     public var openStreams: Int { session.openStreams }
+    /// Number of content bytes that the connection's window accepts now.
     public var sendWindow: Int { session.sendWindow }
     /// Highest number of streams that may be open at once: the lower of the server's limit and ours.
     public var streamLimit: Int { session.streamLimit }

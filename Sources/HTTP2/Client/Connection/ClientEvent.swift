@@ -1,6 +1,7 @@
 /// An event that a client session reports to its owner. Each submitted request ends in exactly one ``response`` or
 /// ``failed``.
 public struct ClientEvent {
+    /// Kind of the event.
     public enum Kind: UInt8, Sendable {
         /// The whole answer has arrived.
         case response
@@ -44,6 +45,7 @@ public struct ClientEvent {
         self.kind = kind
     }
 
+    /// Whether the server may have acted on a request that failed; ``Processed/unknown`` for all other events.
     public internal(set) var processed: Processed {
         get { flags & 1 == 0 ? .no : .unknown }
         set { flags = newValue == .no ? flags & ~1 : flags | 1 }
@@ -59,6 +61,7 @@ public struct ClientEvent {
 
 /// The error that ends a session. The connection must be closed.
 public struct HTTP2ConnectionError: Error, Equatable, Sendable, CustomStringConvertible {
+    /// HTTP/2 error code of the failure.
     public var code: HTTP2ErrorCode
     /// Description of the server's act or of the event.
     public var message: String

@@ -18,7 +18,9 @@ public enum ConnectionCloseReason: Sendable, CustomStringConvertible {
     case connectTimeout(OpeningPhase)
     /// The proxy opened no tunnel.
     case proxy(ProxyError)
+    /// TLS failed: the handshake or a record.
     case tls(TLSError)
+    /// The server broke HTTP/2, or the session can't continue.
     case http2(HTTP2ConnectionError)
     /// The server closed the connection; `clean` when it announced the end in TLS.
     case closedByServer(clean: Bool)
@@ -48,6 +50,7 @@ public enum ConnectionCloseReason: Sendable, CustomStringConvertible {
         case endedByUs
     }
 
+    /// Kind of the reason, for counters.
     public var kind: Kind {
         switch self {
         case .connectFailed, .connectTimeout, .unresponsive, .closedByServer(clean: false): .network

@@ -18,9 +18,13 @@ public enum UnresponsiveCause: Sendable, Equatable {
 /// grace of four round trips. After `pingTimeout` the connection is closed. With requests open that is at most
 /// `suspicionInterval` + `pingTimeout` after the last byte.
 public struct ConnectionHealth: Sendable {
+    /// Intervals and limits, in nanoseconds.
     public struct Configuration: Sendable {
+        /// Nanoseconds between two PINGs.
         public var pingInterval: UInt64
+        /// Nanoseconds without a byte after a PING before the connection is closed.
         public var pingTimeout: UInt64
+        /// Nanoseconds without a byte, with requests open, before a PING is sent.
         public var suspicionInterval: UInt64
 
         public init(pingInterval: UInt64, pingTimeout: UInt64, suspicionInterval: UInt64) {
@@ -30,12 +34,15 @@ public struct ConnectionHealth: Sendable {
         }
     }
 
+    /// Action that is due.
     public enum Action: Sendable, Equatable {
+        /// Nothing is due.
         case none
         /// Send a PING with this number.
         case ping(UInt32)
         /// Place no new requests until ``isSuspended`` is false again.
         case suspend
+        /// Close the connection.
         case close(UnresponsiveCause)
     }
 
@@ -48,6 +55,7 @@ public struct ConnectionHealth: Sendable {
     static let initialGrace: UInt64 = 1_000_000_000
 
     public let configuration: Configuration
+    /// Round-trip time of PINGs so far.
     public private(set) var roundTrip = RoundTripEstimate()
     /// Whether new requests must use other connections for the moment.
     public private(set) var isSuspended = false
@@ -84,6 +92,7 @@ public struct ConnectionHealth: Sendable {
 
     // MARK: Events
 
+    /// Reports that bytes arrived, which is a sign of life.
     public mutating func bytesRead(now: UInt64) {
         lastRead = now
         probeSentAt = nil
@@ -121,6 +130,7 @@ public struct ConnectionHealth: Sendable {
 
     // MARK: Decisions
 
+    /// Returns the action that is due now. Called at ``nextTick(openStreams:)`` at the latest.
     public mutating func tick(now: UInt64, openStreams: Int) -> Action {
         if expiredSinceAnswer >= Self.maximumExpired {
             return .close(.requestsUnanswered(expiredSinceAnswer))
@@ -162,12 +172,16 @@ public struct RoundTripEstimate: Sendable, Equatable {
     public private(set) var smoothed: UInt64 = 0
     /// Exponentially weighted mean deviation.
     public private(set) var variation: UInt64 = 0
+    /// Last sample; 0 without a sample.
     public private(set) var last: UInt64 = 0
+    /// Shortest sample; 0 without a sample.
     public private(set) var minimum: UInt64 = 0
+    /// Number of samples.
     public private(set) var samples: UInt64 = 0
 
     public init() {}
 
+    /// Adds a sample in nanoseconds.
     public mutating func add(_ sample: UInt64) {
         last = sample
         if samples == 0 {

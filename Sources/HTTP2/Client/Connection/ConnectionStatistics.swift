@@ -1,19 +1,25 @@
 /// Counts of a connection since its start, in plain integers. The counts are cheap enough to be always on.
 public struct ConnectionStatistics: Sendable {
-    /// Bytes of TLS payload, without TLS's own overhead.
+    /// Bytes of TLS payload sent, without TLS's own overhead.
     public internal(set) var bytesSent: UInt64 = 0
+    /// Bytes of TLS payload received.
     public internal(set) var bytesReceived: UInt64 = 0
 
+    /// Requests submitted.
     public internal(set) var requests: UInt64 = 0
-    /// Whole answers with a 2xx, 4xx, 5xx and any other status.
+    /// Whole answers with a 2xx status.
     public internal(set) var answers2xx: UInt64 = 0
+    /// Whole answers with a 4xx status.
     public internal(set) var answers4xx: UInt64 = 0
+    /// Whole answers with a 5xx status.
     public internal(set) var answers5xx: UInt64 = 0
+    /// Whole answers with any other status.
     public internal(set) var answersOther: UInt64 = 0
     /// Requests that expired.
     public internal(set) var expired: UInt64 = 0
-    /// RST_STREAM for open streams, and GOAWAY frames, from the server.
+    /// RST_STREAM frames from the server, for open streams.
     public internal(set) var resetsReceived: UInt64 = 0
+    /// GOAWAY frames from the server.
     public internal(set) var goAwaysReceived: UInt64 = 0
 
     /// Reads that delivered bytes; each is at most one TLS record.
@@ -34,8 +40,9 @@ public struct ConnectionStatistics: Sendable {
 
     /// Round-trip time of PINGs.
     public internal(set) var roundTrip = RoundTripEstimate()
-    /// Number of PINGs sent, and number of suspensions, when new requests were held back after a PING.
+    /// Number of PINGs sent.
     public internal(set) var pings: UInt64 = 0
+    /// Number of suspensions, when new requests were held back after a PING.
     public internal(set) var suspensions: UInt64 = 0
 
     /// Highest number of streams that may be open at once, at the time of the call.
@@ -63,6 +70,7 @@ public struct PowerHistogram: Sendable {
 
     public init() {}
 
+    /// Counts by bucket, ``bucketCount`` in number.
     public var buckets: [UInt64] { counts.indices.map { counts[$0] } }
 
     /// Number of values counted.

@@ -2,6 +2,7 @@ import EventLoop
 
 /// Failure to open TCP: every address that was tried, and why each did not answer.
 public struct DialError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// Cause of a failed attempt.
     public enum Cause: Sendable, Equatable {
         /// The system's refusal.
         case system(SystemError)
@@ -11,6 +12,7 @@ public struct DialError: Error, Sendable, Equatable, CustomStringConvertible {
         case notTried
     }
 
+    /// An attempt to open TCP to one address.
     public struct Attempt: Sendable, Equatable {
         public var address: SocketAddress
         public var cause: Cause

@@ -8,6 +8,7 @@ public struct ProxyConfiguration: Sendable, Equatable {
     public var port: UInt16
     /// User for Basic credentials (RFC 7617), which the proxy receives when this is set; must not contain a colon.
     public var user: String?
+    /// Password for Basic credentials, with ``user``; nil counts as empty.
     public var password: String?
 
     public init(host: String, port: UInt16, user: String? = nil, password: String? = nil) {
@@ -28,6 +29,7 @@ extension ProxyConfiguration: CustomStringConvertible, CustomDebugStringConverti
 
 /// Reason why a proxy opened no tunnel.
 public struct ProxyError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// Cause of the failure.
     public enum Kind: Sendable, Equatable {
         /// Status 407: the proxy demands other credentials, or any at all (RFC 9110 §15.5.8).
         case authenticationRequired

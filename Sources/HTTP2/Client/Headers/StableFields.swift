@@ -31,6 +31,7 @@ public final class StableFields {
     public enum Part: Sendable {
         /// A field of RFC 7541's static table (appendix A), name and value.
         case indexedStatic(UInt8)
+        /// A field that this table holds.
         case stable(ID)
     }
 

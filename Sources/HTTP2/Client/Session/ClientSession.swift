@@ -21,6 +21,7 @@ public struct ClientSession: ~Copyable {
     /// Highest number of bytes of unsent answers to SETTINGS and PING, and of window updates.
     static let maximumUnreadAnswers = 64 * 1024
 
+    /// Limits of a session.
     public struct Configuration: Sendable {
         /// Highest number of streams open at once, whatever the server permits.
         public var maximumStreams = 1000
@@ -135,7 +136,9 @@ public struct ClientSession: ~Copyable {
 
     // MARK: Requests
 
+    /// Result of submitting a request.
     public enum SubmitResult: Equatable, Sendable {
+        /// The request's frames are in ``output``, apart from content that the server's windows hold back.
         case submitted
         /// No stream is free, or the window does not accept the content. Nothing was written.
         case noCapacity
@@ -347,6 +350,7 @@ public struct ClientSession: ~Copyable {
 public struct EventBuffer: ~Copyable {
     private var base: UnsafeMutablePointer<ClientEvent>
     private var capacity = 256
+    /// Number of events.
     public private(set) var count = 0
 
     init() {
@@ -357,10 +361,13 @@ public struct EventBuffer: ~Copyable {
         base.deallocate()
     }
 
+    /// Event at an index below ``count``, in the order of arrival.
     public subscript(_ index: Int) -> ClientEvent { base[index] }
 
+    /// All events in order, valid until the buffer is changed.
     public var all: UnsafeBufferPointer<ClientEvent> { UnsafeBufferPointer(start: base, count: count) }
 
+    /// Removes all events and keeps the storage.
     public mutating func removeAll() {
         count = 0
     }
