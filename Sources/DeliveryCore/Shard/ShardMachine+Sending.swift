@@ -52,7 +52,7 @@ extension ShardMachine {
     /// Returns the owner's number of the push's topic.
     public func topic(_ slot: UInt32) -> UInt16 { delivery.info(slot).topic }
 
-    // MARK: Lanes
+    // MARK: Pools
 
     public func isUnavailable(_ pool: UInt16) -> Bool { delivery.isUnavailable(pool) }
 

@@ -114,7 +114,7 @@ public struct WorkerEnd: Sendable, Equatable {
     public var isClean: Bool
 }
 
-/// Reason why a worker can't go on.
+/// Reason why a worker can't continue.
 public struct WorkerFault: Sendable, Equatable {
     public enum Cause: Sendable, Equatable {
         /// Text for people.

@@ -7,7 +7,7 @@ struct KafkaQueue<Element> {
     var isEmpty: Bool { head == elements.count }
     var first: Element? { isEmpty ? nil : elements[head] }
 
-    /// Counts from the first.
+    /// Accesses an element, counted from the first.
     subscript(index: Int) -> Element {
         get { elements[head + index] }
         _modify { yield &elements[head + index] }
