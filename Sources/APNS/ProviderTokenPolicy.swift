@@ -18,8 +18,8 @@ public struct ClockReading: Sendable, Equatable {
 /// "Establishing a token-based connection to APNs". The decision depends on the token's age:
 ///
 ///     age      0 ───────────── 20 min ──────────── 50 min ──── 55 min ──── 60 min
-///              keep, whatever    renew if refused    renew       renew      dead
-///              anyone says       or the clock          │         also after
+///              keep in           renew if refused    renew       renew      dead
+///              any case          or the clock          │         also after
 ///                                stepped               │         "too many updates"
 ///
 /// The clock stepped when the token's date is in the future by more than the tolerance. The clock also stepped when the
@@ -58,8 +58,8 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
         case tooYoung(seconds: Int64)
     }
 
-    /// Time during which no decision is needed unless an event happens. The time lasts until `quietUntil`. It continues
-    /// before `monotonicDeadline` while the wall clock is inside `wall`.
+    /// Time during which no decision is needed unless an event happens. It lasts until `quietUntil`, and then until
+    /// `monotonicDeadline` while the wall clock is inside `wall`.
     public struct Validity: Sendable, Equatable {
         /// Monotonic time in seconds before which the token stays, whatever the wall clock shows.
         public var quietUntil: Int64

@@ -25,8 +25,8 @@ public final class ProviderTokenSource: Sendable {
     public let credential: TokenCredential
 
     private let state: Mutex<State>
-    // Written under the lock, read without the lock. A reader may see some old and some new values. At worst the reader
-    // takes the lock for nothing, or checks again at its next turn.
+    // Written under the lock, read without the lock. A reader may see old and new values together. At worst it takes
+    // the lock needlessly, or checks again at its next turn.
     private let currentGeneration = Atomic<UInt64>(0)
     private let quietUntil = Atomic<Int64>(.min)
     private let monotonicDeadline = Atomic<Int64>(.min)

@@ -106,7 +106,7 @@ public final class RetryStore: Sendable {
         memory = WriteThrottle(limit: settings.memtableBytes)
         logFiles = Mutex(WriteAheadLogSync(directory: settings.directory, synchronize: settings.synchronize))
         for loop in [storeLoop, syncLoop, scanLoop] { loop.start() }
-        // RocksDB counts each comparison in a variable of the thread, for figures that nobody reads here.
+        // RocksDB counts each comparison in a variable of the thread, for figures that Sluice doesn't read.
         for loop in [storeLoop, scanLoop] { loop.execute { rocksdb_set_perf_level(Int32(rocksdb_disable)) } }
     }
 

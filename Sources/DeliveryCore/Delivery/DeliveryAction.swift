@@ -38,7 +38,7 @@ public enum DeliveryAction: Equatable, Sendable {
     case depart(UInt32)
     /// Alert a person, because the answers to a topic's pushes have stopped the topic.
     case alert(topic: UInt16, slot: UInt32, TopicFault)
-    /// Report that the topic's pushes go on.
+    /// Report that the topic's pushes continue.
     case recovered(topic: UInt16)
     /// Record that pushes of the topic wait for a cause that no clock ends. Stored ones needn't be loaded before
     /// ``resumed(topic:)``. Only where the store is durable.

@@ -136,7 +136,7 @@ struct DeliveryItem: BitwiseCopyable {
 
     var receiptTimeoutSeconds: UInt32 { receiptTimeout & ~Self.suspendedBit }
 
-    /// True when the store has the item as suspended, and loads it when the topic's pushes go on.
+    /// True when the store has the item as suspended, and loads it when the topic's pushes continue.
     var isStoredSuspended: Bool {
         get { receiptTimeout & Self.suspendedBit != 0 }
         set {

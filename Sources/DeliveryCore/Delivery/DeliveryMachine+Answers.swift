@@ -97,7 +97,7 @@ extension DeliveryMachine {
             let item = items[Int(slot)]
             let wait = min(retryAfter, limits.retry.retryAfterLimitMilliseconds)
             pause(item.pool, milliseconds: wait, isUrgent: item.priority == .immediate, at: now)
-            // The hold may end early. A push that expires before the end has an attempt in between.
+            // The pool's pause may end early. A push that expires before the end has an attempt in between.
             let left = lastMoment(slot) - now.wallMilliseconds
             return min(wait, max(1, left / 2))
         }

@@ -61,8 +61,8 @@ extension DeliveryMachine {
             milestones.ended(.superseded)
             return .obsolete(by: slot)
         }
-        // The push is never to be sent, and an older one of its identity has to end as well. The push may have
-        // arrived before, and have been sent before a restart.
+        // The push is never to be sent, and an older push of its identity has to end as well. The push may have
+        // arrived, and been sent, before a restart.
         let isOver = expiry <= now.wallMilliseconds || facts.deliverAtMilliseconds >= expiry
         if isOver, pending == Self.noSlot, flying == Self.noSlot {
             count(arrival)
@@ -183,7 +183,7 @@ extension DeliveryMachine {
         }
     }
 
-    /// Lets a push with a coalesce window wait for a successor, if it lives longer than the window.
+    /// Delays a push with a coalesce window, so that a newer one can replace it, if it lives longer than the window.
     private mutating func coalesce(_ slot: UInt32, _ facts: PushFacts, at now: DeliveryTime) {
         let window = Int64(facts.coalesceWindowMilliseconds)
         guard facts.collapseKey != 0, window > 0, items[Int(slot)].attempts == 0,
@@ -192,7 +192,7 @@ extension DeliveryMachine {
         items[Int(slot)].notBefore = now.monotonic(inMilliseconds: window)
     }
 
-    /// Places a new item, or lets it wait for its receipt as it did before.
+    /// Dispatches a new item, or makes it wait as it did before.
     private mutating func settle(_ slot: UInt32, _ arrival: Arrival, at now: DeliveryTime) {
         switch arrival {
         case .record: dispatch(slot, at: now)
@@ -219,8 +219,8 @@ extension DeliveryMachine {
         dispatch(slot, at: now)
     }
 
-    /// Replaces a pending push with a newer one, which keeps the slot and the order. It also keeps the waits that the
-    /// older one had for the device or the server. A steady stream of updates therefore neither starves itself nor
+    /// Replaces a pending push with a newer push, which keeps the slot and the order. The newer push also keeps the
+    /// older push's waits for the device or the server. A steady stream of updates therefore neither starves itself nor
     /// shortens a wait. An expired push ends there, at once or behind the attempt in flight.
     private mutating func replace(
         _ slot: UInt32, with facts: PushFacts, _ arrival: Arrival, expiry: Int64, at now: DeliveryTime

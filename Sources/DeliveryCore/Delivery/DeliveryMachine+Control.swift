@@ -223,7 +223,7 @@ extension DeliveryMachine {
         var count = 0
         forEachItem(ofEntry: device) { machine, slot in
             let item = machine.items + Int(slot)
-            // An unplaced item is the item whose answer this is; a moving item is sent to another token.
+            // An undispatched item is the item whose answer this is; a moving item is sent to another token.
             guard item.pointee.state != .inFlight, item.pointee.state != .undispatched,
                 !item.pointee.flags.contains(.moves), item.pointee.isBefore(origin)
             else { return }
@@ -300,7 +300,7 @@ extension DeliveryItem {
         (created, order) < (other.created, other.order)
     }
 
-    /// Returns true when the item came before a cancel or device event, as far as one partition's offsets tell.
+    /// Returns true when the item came before a cancel or device event, as far as the offsets of one partition show.
     func isBefore(_ origin: RecordOrigin?) -> Bool {
         guard let origin, origin.partition == partition else { return true }
         return offset < origin.offset

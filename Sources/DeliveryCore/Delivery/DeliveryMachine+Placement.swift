@@ -2,8 +2,8 @@ import CPrefetch
 import SluiceModel
 
 extension DeliveryMachine {
-    /// Places an unplaced item: ends it, puts it in the scheduler, or lets it wait for the first cause that holds it
-    /// up.
+    /// Finds the state of an undispatched item: ends it, puts it in the scheduler, or makes it wait for the first
+    /// cause that holds it up.
     mutating func dispatch(_ slot: UInt32, at now: DeliveryTime, atFront: Bool = false) {
         let item = items + Int(slot)
         if isEnding(item.pointee.partition) { return drop(slot, at: now) }
@@ -34,7 +34,7 @@ extension DeliveryMachine {
         actions.append(.enqueue(slot, atFront: atFront))
     }
 
-    /// Sets a state other than the scheduler's queue. A probe in such a state reports nothing about its topic.
+    /// Sets a waiting state outside of the scheduler. A probe in such a state reports nothing about its topic.
     private mutating func setWaiting(_ slot: UInt32, _ state: ItemState) {
         setState(slot, state)
         if openCircuits > 0 { probeLeft(slot) }
@@ -151,7 +151,7 @@ extension DeliveryMachine {
         releaseDeviceLimited(device, at: now)
     }
 
-    /// Takes an item off its stream, which leaves it unplaced. Returns its device.
+    /// Takes an item off its stream, which leaves it undispatched. Returns its device.
     mutating func land(_ slot: UInt32) -> UInt32 {
         let (device, state) = (items[Int(slot)].device, items[Int(slot)].state)
         precondition(state == .inFlight, "slot \(slot) is \(state), not in flight")

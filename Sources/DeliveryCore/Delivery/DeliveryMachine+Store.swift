@@ -71,7 +71,7 @@ extension DeliveryMachine {
         case .confirming: return (.confirming, timerMilliseconds(slot, at: now))
         case .held: return (.held, timerMilliseconds(slot, at: now))
         case .topicCircuitOpen, .poolUnavailable:
-            // No clock ends the wait: the owner loads these items when the topic's pushes go on.
+            // No clock ends the wait: the owner loads these items when the topic's pushes continue.
             return (.suspended, 0)
         default: return (.none, now.wallMilliseconds)
         }
@@ -118,7 +118,7 @@ extension DeliveryMachine {
         if count > limits.capacity / 2 { evict(item.pointee.device, at: now) }
     }
 
-    /// Records that the store could not keep an item, which is retried within a second. Meanwhile the item goes on.
+    /// Records that the store could not keep an item, which is retried within a second. Meanwhile the item continues.
     public mutating func storeFailed(_ slot: UInt32, version: UInt64) {
         let item = items + Int(slot)
         guard Int(slot) < highWater, item.pointee.state.isLive,

@@ -208,7 +208,7 @@ public struct DeliveryMachine: ~Copyable {
         freeCount += 1
     }
 
-    /// Puts a new item into a slot and under its device, unplaced.
+    /// Puts a new item into a slot and under its device, undispatched.
     mutating func insert(_ facts: PushFacts, expiry: Int64, device: UInt32) -> UInt32? {
         guard let slot = takeSlot() else { return nil }
         (items + Int(slot)).initialize(
@@ -308,7 +308,7 @@ public struct DeliveryMachine: ~Copyable {
         leave(slot, at: now)
     }
 
-    /// Does the last step of an unplaced item.
+    /// Ends an undispatched item: unlinks it and unblocks the item behind it.
     mutating func leave(_ slot: UInt32, at now: DeliveryTime) {
         let peer = items[Int(slot)].peer
         if openCircuits > 0 { probeLeft(slot) }
@@ -318,7 +318,7 @@ public struct DeliveryMachine: ~Copyable {
         if peer != Self.noSlot { unblock(peer, at: now) }
     }
 
-    /// Makes an unplaced item wait for the older item of its identity that is in flight.
+    /// Makes an undispatched item wait for the older item of its identity that is in flight.
     mutating func block(_ slot: UInt32, behind flying: UInt32) {
         items[Int(slot)].peer = flying
         items[Int(flying)].peer = slot

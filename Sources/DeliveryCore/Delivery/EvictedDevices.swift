@@ -5,9 +5,9 @@ import StreamScheduling
 /// Set of the devices that may have items only in the store, with the partitions of those items. An entry, (device,
 /// partition), takes eight bytes.
 ///
-/// A device with such items is always found (no false negatives), unless 60 bits of a hash can't tell two devices
-/// apart. Among ten million devices, some two are confused with a probability of 4 in 100,000. A device without such
-/// items is found with a probability of 10⁻¹¹, and costs a look into the store.
+/// A device with such items is always found (no false negatives), unless it shares 60 bits of its hash with another
+/// device. The probability that any two of ten million devices do so is 4 in 100,000. A device without such items is
+/// found with a probability of 10⁻¹¹, and costs a look into the store.
 ///
 /// The set is split into segments by a part of the device's hash. A segment is a hash table with linear probing. A
 /// segment grows by an eighth at a time, so that entries fill 0.62 to 0.7 of the places. No growth therefore takes

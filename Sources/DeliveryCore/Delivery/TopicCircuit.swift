@@ -136,7 +136,7 @@ extension DeliveryMachine {
         suspended(topic: UInt16(topic))
     }
 
-    /// Closes the circuit because APNs answered without blaming the topic: all waiting items go on.
+    /// Closes the circuit because APNs answered without blaming the topic: all waiting items continue.
     mutating func circuitRecovered(topic: UInt16, at now: DeliveryTime) {
         guard circuits[Int(topic)].state != .closed else { return }
         circuits[Int(topic)].state = .closed

@@ -239,7 +239,7 @@ public struct IntakeGate: ~Copyable, Sendable {
     public var isStalled: Bool { stalledSince != nil }
 
     /// Ends a stall or a pause at the limit when finished jobs have made room.
-    /// - Returns: whether a stall or pause has ended; polling goes on then.
+    /// - Returns: whether a stall or pause has ended; polling continues then.
     @discardableResult
     public mutating func settle(at now: UInt64) -> Bool {
         if isPausedForLimit {

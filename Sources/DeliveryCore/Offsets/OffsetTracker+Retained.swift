@@ -1,8 +1,8 @@
 extension OffsetTracker {
-    /// Retains commits at a record that was ``Tracking/alreadyCompleted`` until its effect was repeated. The earlier
-    /// process may have applied the effect only to its memory. If the commit passed the record before, a crash would
-    /// leave older items without that effect. Nobody would read the record again. The record still counts as
-    /// finished.
+    /// Keeps commits from passing a record that was ``Tracking/alreadyCompleted``, until its effect was repeated. The
+    /// earlier process may have applied the effect only to its memory. A commit past the record, followed by a crash,
+    /// would leave older items without that effect, because the record would not be read again. The record still
+    /// counts as finished.
     ///
     /// Offsets come in ascending order. O(1), amortised.
     public mutating func retain(_ offset: Int64) {
@@ -10,14 +10,14 @@ extension OffsetTracker {
         held.append(offset)
     }
 
-    /// Releases a retained record, because its effect is done and will outlive the process with the next commit. O(log
-    /// n) for n retained records.
+    /// Releases a retained record, because its effect is done and will outlive the process with the next commit.
+    /// O(log n) for n retained records.
     ///
     /// - Returns: true when the offset was retained.
     @discardableResult
     public mutating func release(_ offset: Int64) -> Bool { held.remove(offset) }
 
-    /// Next offset to commit: the watermark, or the first held offset below it.
+    /// Next offset to commit: the watermark, or the first retained offset below it.
     public var committable: Int64 { min(watermark, held.first ?? watermark) }
 }
 

@@ -2,7 +2,7 @@
 ///
 /// A record is *outstanding* from `begin` until `complete`. The *watermark* is the oldest outstanding offset. When no
 /// offset is outstanding, it is the offset after the last record begun. Everything below the watermark is finished,
-/// so it is the offset to commit, unless an offset below it is *held*. Offsets that the log skips (compaction,
+/// so it is the offset to commit, unless an offset below it is *retained*. Offsets that the log skips (compaction,
 /// transaction markers) are never begun and count as finished.
 ///
 ///     watermark          oldest outstanding       end

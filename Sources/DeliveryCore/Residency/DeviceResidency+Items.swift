@@ -91,7 +91,7 @@ extension DeviceResidency {
     /// Releases a restored item that had no slot: it came from another shard and couldn't be taken over.
     public mutating func removeItem(_ place: RecordPlace) { restored.remove(place) }
 
-    /// Evicts an item from memory; the store has it. Events of its device go on when the item is loaded again.
+    /// Evicts an item from memory; the store has it. Events of its device continue when the item is loaded again.
     public mutating func evict(_ slot: UInt32) {
         let resident = residents[Int(slot)]
         removeItem(slot)

@@ -129,7 +129,7 @@ extension DeviceResidency {
     }
 
     /// Issues the loads of a device. Returns false when there are none to issue, and the events that wait for the
-    /// device go on.
+    /// device continue.
     private mutating func askFor(_ device: DeviceKey, _ delivery: borrowing DeliveryMachine) -> Bool {
         guard var load = loads[device], load.state == .queued else { return true }
         var slots: [UInt16] = []

@@ -36,7 +36,7 @@ package struct DeviceLoad {
     var state = State.queued
     /// Events in the order in which they came.
     var waiting: [Event] = []
-    /// True when the issued loads don't cover all items: the device is loaded again before any waiting event goes on.
+    /// True when the issued loads don't cover all items: the device is loaded again before any waiting event continues.
     var needsReload = false
     /// True when the store was asked to keep the device's presence since its loads were issued.
     var keepsPresence = false
@@ -51,10 +51,9 @@ package struct DeviceLoad {
     var leftOut = 0
     /// Items for which the next round needs room; 0 when unknown.
     var needs = 0
-    /// True when the device has more items than there is room for: events go on with the items in memory.
+    /// True when the device has more items than there is room for: events continue with the items in memory.
     var isPartial = false
-    /// True while the device's items stay in the store until their turn. Reports that the device is online go on
-    /// without them.
+    /// True while the device's items stay in the store until their turn. Its `online` reports proceed without them.
     var isPutOff = false
     /// True when the device stands in line for its items as well, and not only for waiting events.
     var needsItems = false
@@ -67,7 +66,7 @@ package struct DeviceLoad {
     init(look: PresenceLook) { self.look = look }
 }
 
-/// Events that wait for devices, and how they go on.
+/// Events that wait for devices, and how they continue.
 extension DeviceResidency {
     // MARK: Questions
 
@@ -267,9 +266,9 @@ extension DeviceResidency {
     // MARK: Going on
 
     /// Returns the action for the next event of a device that is all in memory, in the order of arrival. Returns nil
-    /// when none of its events goes on for now, or events of other devices have to go on before.
+    /// when none of its events continues for now, or events of other devices have to continue before.
     ///
-    /// A device stays on the stack while its dependents go on, and counts as loaded for them.
+    /// A device stays on the stack while its dependents continue, and counts as loaded for them.
     mutating func resume(_ device: DeviceKey, _ delivery: borrowing DeliveryMachine) -> ResidencyAction? {
         guard let load = loads[device], load.state == .loaded else { return endResuming() }
         if load.needsReload {
@@ -311,10 +310,10 @@ extension DeviceResidency {
         }
     }
 
-    /// Resumes a device of which as many items are in memory as there is room for. Events that report where the
-    /// device is go on, because its items may wait for the report. A push is refused, because an older push of its
-    /// identity may be among the items that aren't in memory. All other events wait for the rest of the items, which
-    /// are loaded when the items in memory have gone.
+    /// Resumes a device of which as many items are in memory as there is room for. Reports of the device's presence
+    /// proceed, because its items may wait for them. A push is refused, because an older push of its identity may be
+    /// among the items that aren't in memory. All other events wait for the rest of the items, which are loaded when
+    /// the items in memory have left it.
     private mutating func resumePart(_ device: DeviceKey) -> ResidencyAction? {
         let skipped = loads[device]!.skipped
         let index = loads[device]!.waiting.firstIndex { event in
@@ -333,8 +332,8 @@ extension DeviceResidency {
         return endResuming()
     }
 
-    /// Resumes a device whose items stay in the store. Reports that the device is online go on; any other event needs
-    /// the items. When no event waits any more, the device has its turn after the devices that were back before.
+    /// Resumes a device whose items stay in the store. Its `online` reports proceed; any other event needs the items.
+    /// When no event waits any more, the device has its turn after the devices that were back before.
     private mutating func resumePutOff(
         _ device: DeviceKey, _ delivery: borrowing DeliveryMachine
     ) -> ResidencyAction? {

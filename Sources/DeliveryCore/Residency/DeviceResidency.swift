@@ -12,7 +12,7 @@ import SluiceModel
 ///     record ── mustDefer ── true ──▶ deferUntilLoaded ──▶ load ──▶ judge each item ──▶ endLoad ──▶ proceed
 ///                      └──── false ─▶ the delivery machine
 ///
-/// - While no device is evicted, the check whether a record may go on costs two tests for emptiness.
+/// - While no device is evicted, the check whether a record may continue costs two tests for emptiness.
 /// - Restored items never exceed ``ResidencyLimits/room``; a device with more is loaded in parts.
 public struct DeviceResidency: ~Copyable {
     public let limits: ResidencyLimits
@@ -39,7 +39,7 @@ public struct DeviceResidency: ~Copyable {
     var noLoadsBefore: UInt64 = 0
     /// Load that is being taken in; nil between two loads.
     var current: CurrentLoad?
-    /// Stack of devices whose events may go on; the last one first.
+    /// Stack of devices whose events may continue; the last one first.
     var resuming: [DeviceKey] = []
     /// Devices whose first event waits for a slot of the delivery machine.
     var awaitingSlot = DeviceLine()
@@ -174,7 +174,7 @@ public struct DeviceResidency: ~Copyable {
     /// True while so few devices stand in line that more can be added.
     public var isLineShort: Bool { line.count < limits.loads }
 
-    /// Returns true when events of the device go on with a part of its items: it has more items than there is room
+    /// Returns true when events of the device continue with a part of its items: it has more items than there is room
     /// for.
     public func isPartial(_ device: DeviceKey) -> Bool { loads[device]?.isPartial ?? false }
 
@@ -269,7 +269,7 @@ public struct DeviceResidency: ~Copyable {
         if isBegun(slot), !self[slot].isEnding { turns.append(device, slot, self[slot].assignment) }
     }
 
-    /// Returns true when the device's items stay in the store until their turn. Waiting reports go on without the
+    /// Returns true when the device's items stay in the store until their turn. Waiting reports continue without the
     /// items.
     public func isPutOff(_ device: DeviceKey) -> Bool { !loads.isEmpty && loads[device]?.isPutOff ?? false }
 
@@ -308,7 +308,7 @@ public struct DeviceResidency: ~Copyable {
                 ask(.letGo(event.handle))
             }
             loads[device]!.waiting = waiting.filter { !leaves($0) }
-            // Events that waited behind the released one, or have needed the device, may go on.
+            // Events that waited behind the released one, or have needed the device, may continue.
             if loads[device]!.state == .loaded { resuming.append(device) }
         }
     }

@@ -15,7 +15,7 @@ public struct EndedItem: Hashable, BitwiseCopyable, Sendable {
 
 /// Items that have ended and are still in the store until their outcomes are safe.
 ///
-/// An offset alone doesn't tell two items apart. A partition whose log began anew can have an item of each log with
+/// An offset alone doesn't distinguish two items. A partition whose log began anew can have an item of each log with
 /// the same offset. The log of an item isn't always known. Two such items nearly always have different devices. The
 /// chance that they have the same device is one in the number of devices. They then have one key in the store, and
 /// count as two ends of one item.

@@ -1,6 +1,6 @@
 /// Record of the jobs topic that an item or event comes from, by the slot of its partition.
 ///
-/// A partition whose log began anew can still have items of its earlier log. A bias tells their offsets apart: it
+/// A partition whose log began anew can still have items of its earlier log. A bias separates their offsets: it
 /// makes them lower than all offsets of the present log, because the earlier log came before.
 public struct RecordPlace: Hashable, BitwiseCopyable, Sendable {
     /// Slot of the record's partition.

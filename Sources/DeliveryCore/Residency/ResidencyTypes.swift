@@ -14,7 +14,7 @@ public struct ResidencyLimits: Sendable {
     public var room: Int
     /// Items that a load is expected to bring, for which room is reserved; 1 to ``room``.
     public var itemsPerLoad: Int
-    /// Devices in line that need no loads and go on in one turn.
+    /// Devices in line that need no loads and continue in one turn.
     public var idle: Int
     /// Most token changes that are remembered.
     public var pastChanges: Int
@@ -228,7 +228,7 @@ public struct RequestedLoad: BitwiseCopyable, Sendable {
     public var isOfPresence = false
 }
 
-/// A key that an item isn't under any more, because its device has a new token.
+/// A key in the store that an item had under its device's old token, and has no more.
 struct LocalCopy: Hashable, BitwiseCopyable, Sendable {
     var place: RecordPlace
     var device: DeviceKey

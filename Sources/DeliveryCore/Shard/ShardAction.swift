@@ -39,11 +39,11 @@ public enum ShardAction: Equatable, BitwiseCopyable, Sendable {
     case depart(UInt32)
     /// Alert a person, because APNs' answers have stopped the topic.
     case alert(topic: UInt16, slot: UInt32, TopicFault)
-    /// The topic's pushes go on.
+    /// The topic's pushes continue.
     case recovered(topic: UInt16)
     /// Report to the intake that pushes of the topic wait for a cause that no clock ends.
     case suspended(topic: UInt16)
-    /// Report to the intake that the topic's pushes go on.
+    /// Report to the intake that the topic's pushes continue.
     case resumed(topic: UInt16)
     /// Report to the intake that a few pushes of the topic are wanted back as probes.
     case probeWanted(topic: UInt16)

@@ -35,7 +35,7 @@ extension ShardMachine {
 
     // MARK: What has to wait
 
-    /// Returns the handle under which the push waits, because its device isn't all in memory; nil when it may go on.
+    /// Returns the handle under which the push waits, because its device isn't all in memory; nil when it may continue.
     @inline(__always)
     public mutating func mustWait(
         push device: DeviceKey, _ place: RecordPlace, _ mode: DeliveryMode
@@ -344,7 +344,7 @@ extension ShardMachine {
 
     // MARK: Waiting events
 
-    /// Returns the action for the next waiting event that may go on; nil when none may. Don't call while handling an
+    /// Returns the action for the next waiting event that may continue; nil when none may. Don't call while handling an
     /// event.
     public mutating func nextEvent() -> ResidencyAction? {
         guard let action = residency.nextAction(delivery) else { return nil }
@@ -355,7 +355,7 @@ extension ShardMachine {
         return action
     }
 
-    /// Returns the handles of token changes that Kafka delivers again. Call when no event goes on any more.
+    /// Returns the handles of token changes that Kafka delivers again. Call when no event continues any more.
     public mutating func takeChangesGivenBack() -> [UInt32] { residency.takeChangesGivenBack() }
 
     /// Releases a record that waited, because its partition is revoked.

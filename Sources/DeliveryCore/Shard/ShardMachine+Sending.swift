@@ -55,7 +55,7 @@ extension ShardMachine {
     /// Returns the owner's number of the push's topic.
     public func topic(_ slot: UInt32) -> UInt16 { delivery.info(slot).topic }
 
-    // MARK: Lanes
+    // MARK: Pools
 
     /// Returns true while the pool is suspended: it can send nothing.
     public func isUnavailable(_ pool: UInt16) -> Bool { delivery.isUnavailable(pool) }

@@ -5,7 +5,7 @@ import SluiceModel
 /// composes a ``DeliveryMachine`` and a ``DeviceResidency``, and passes facts and actions between them.
 ///
 /// The shard keeps bytes by slot and by handle. After each call it does the actions of ``nextAction()`` until that is
-/// nil. It also does the actions of ``nextEvent()`` after each call that may let waiting events go on.
+/// nil. It also does the actions of ``nextEvent()`` after each call that may let waiting events continue.
 ///
 ///     record ── mustWait ── handle ──▶ nextEvent: proceed ─┐
 ///                  └──── nil ──────────────────────────────┴▶ admit ──▶ Settlement, then nextAction

@@ -1,5 +1,5 @@
 /// Partitions on their way to this worker. Each partition's part of the store is opened, and restored from the
-/// changelog where there is one. Then the partition's relocation markers are read.
+/// changelog where there is one. Then the partition's marks (relocation markers) are read.
 ///
 /// A partition can be revoked and assigned again at any time. Each attempt has a ticket, and answers to another ticket
 /// are ignored. A step that fails leaves the partition without a stage, or at ``Stage/opened`` when Kafka doesn't
@@ -107,7 +107,7 @@ public struct PartitionRestore: Sendable {
 
     // MARK: Events
 
-    /// Starts restores of these partitions as well. Restores that are under way go on.
+    /// Starts restores of these partitions as well. Restores that are under way continue.
     mutating func prepare(_ partitions: [Int32]) {
         var starts: [Attempt] = []
         for partition in partitions {

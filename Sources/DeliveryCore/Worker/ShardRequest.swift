@@ -73,7 +73,7 @@ public enum ShardRequest: Sendable, Equatable {
     case expired(slot: UInt16, [DeviceKey])
     /// The outcomes of these items are safe: the store may forget the items.
     case remove([EndedItem])
-    /// The partition's log began anew: its relocation markers belong to other records.
+    /// The partition's log began anew: its marks (relocation markers) belong to other records.
     case forgetMarkers(slot: UInt16)
     /// Hands over everything for the store; ``ShardReport/flushed(_:)`` follows.
     case flush
@@ -102,7 +102,7 @@ public enum ShardReport: Sendable, Equatable {
     case settled(slot: UInt16)
     /// The drain is complete: no job is in memory.
     case settledAll
-    /// A job that was in flight failed and isn't tried again here, or its outcome will never be produced.
+    /// A job that was in flight failed and isn't retried here, or its outcome will never be produced.
     case gaveBack(slot: UInt16)
     /// Work that has ended in one turn.
     case progress(ShardProgress)
@@ -190,7 +190,7 @@ public struct ShardProgress: Sendable, Equatable {
     public struct Completion: Hashable, BitwiseCopyable, Sendable {
         /// Partition slot and offset of the record.
         public var place: RecordPlace
-        /// True: the record was handed out although the store had its item. The record is a job no more.
+        /// True: the record was handed out although the store had its item. The record is no longer a job.
         public var isRepeated: Bool
 
         public init(place: RecordPlace, isRepeated: Bool) {

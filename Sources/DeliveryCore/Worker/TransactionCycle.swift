@@ -207,7 +207,7 @@ public struct TransactionCycle: Sendable {
 
     /// Aborts the open transaction, because partitions whose offsets belong to it were revoked or lost. Without these
     /// offsets the transaction's outcomes must not be seen, because another worker reports the same jobs. Once the
-    /// commit has begun, the transaction includes the offsets and goes on.
+    /// commit has begun, the transaction includes the offsets and continues.
     /// - Parameter isStepUnderWay: the producer is at the step that was requested last.
     public mutating func partitionsLost(_ error: KafkaFault, isStepUnderWay: Bool) -> Turn {
         switch state {

@@ -2,8 +2,8 @@
 ///
 /// At the end of a transaction the shards stop producing (`freeze`). All delivery reports are awaited, and show which
 /// offsets the records stand for. These offsets are sent, the transaction is committed, and the next one begins
-/// (`thaw`). Jobs go on meanwhile; their records wait in the shards. Freezes and thaws carry the transaction's number,
-/// and answers to another number are ignored. Each shard answers once for each number.
+/// (`thaw`). Jobs continue meanwhile; their records wait in the shards. Freezes and thaws carry the transaction's
+/// number, and answers to another number are ignored. Each shard answers once for each number.
 public struct TransactionalCommits: Sendable {
     enum Action: Equatable {
         /// Starts a step; ``TransactionalCommits/finished(_:at:)`` follows. Never `sendOffsets`.
@@ -192,7 +192,7 @@ public struct TransactionalCommits: Sendable {
         return taken
     }
 
-    /// Notes that offsets could not be handed to the producer, because the group has gone on without this member.
+    /// Notes that offsets could not be handed to the producer, because the group has moved on without this member.
     mutating func offsetsRefused(_ fault: KafkaFault) {
         isStepUnderWay = false
         partitionsLost(fault)

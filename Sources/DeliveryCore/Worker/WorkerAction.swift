@@ -121,7 +121,7 @@ public struct WorkerEnd: Sendable, Equatable {
     public var isClean: Bool
 }
 
-/// Reason why a worker can't go on.
+/// Reason why a worker can't continue.
 public struct WorkerFault: Sendable, Equatable {
     /// Cause of a failure.
     public enum Cause: Sendable, Equatable {

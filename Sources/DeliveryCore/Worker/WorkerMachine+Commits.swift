@@ -170,7 +170,7 @@ extension WorkerMachine {
     public mutating func offsetsRefused(_ fault: KafkaFault, at now: UInt64) {
         self.now = max(self.now, now)
         guard transactions != nil else { return }
-        // The group has gone on without this worker. The group's report of that is still to arrive.
+        // The group has moved on without this worker. The group's report of that is still to arrive.
         guard fault.traits.contains(.membershipLost) else { return failAtOnce(.transactions, fault) }
         transactions!.offsetsRefused(fault)
         followTransactions()

@@ -1,7 +1,7 @@
 extension WorkerMachine {
     // MARK: Failures
 
-    /// Stops the worker in an orderly way and reports the cause, because the worker can't go on. After an error of
+    /// Stops the worker in an orderly way and reports the cause, because the worker can't continue. After an error of
     /// Kafka that a fresh start mends, the worker stops at once. Nothing that it could still do in order would get
     /// through.
     public mutating func fail(_ cause: WorkerFault.Cause, _ fault: KafkaFault?, at now: UInt64) {

@@ -1,5 +1,5 @@
 extension WorkerMachine {
-    /// Checks the invariants once a second. The worker goes on whatever is found, and a note reports the finding to
+    /// Checks the invariants once a second. The worker continues whatever is found, and a note reports the finding to
     /// people.
     mutating func watchInvariants() {
         guard now >= nextInvariantCheck else { return }

@@ -13,7 +13,7 @@ struct Revocation: Sendable {
 extension WorkerMachine {
     // MARK: Assignment
 
-    /// Takes the group's assignment. The assignment is answered at once, so that the other partitions go on. Each
+    /// Takes the group's assignment. The assignment is answered at once, so that the other partitions continue. Each
     /// assigned partition is read as soon as it has arrived.
     public mutating func assigned(_ partitions: [Int32], at now: UInt64) {
         self.now = max(self.now, now)

@@ -17,6 +17,8 @@ import SluiceModel
 /// | ``Committer`` | plain commits, and what has to be durable before |
 /// | ``TransactionalCommits`` | transactions |
 /// | ``DueSchedule`` | when to look for due items |
+/// | ``SuspendedSchedule`` | when to look for items that wait with their topic |
+/// | ``ExpirySchedule`` | when to look for expired presences |
 /// | ``MembershipLease`` | whether the partitions are still this worker's |
 /// | ``Drain`` | how the worker ends |
 ///
@@ -460,7 +462,7 @@ public struct WorkerMachine: ~Copyable {
         afterProgress()
     }
 
-    /// Completes a record's offset. `isJob` is false when the record's job goes on taking room, or takes no room any
+    /// Completes a record's offset. `isJob` is false when the record's job continues to take room, or takes no room any
     /// more.
     mutating func complete(_ index: Int, _ offset: Int64, isJob: Bool = true) {
         let (completion, bytes) = partitions[index].complete(offset)

@@ -71,8 +71,8 @@ final class ChangelogRestorer: @unchecked Sendable {
     private static let chunkBytes = 1 << 20
     private static let chunkRecords = 8192
     private static let mostChunks = 4
-    /// Most bytes of a partition's key filter: ten bits each for 3.3 million items. At most sixteen partitions are read
-    /// at once.
+    /// Most bytes of a partition's key filter: ten bits each for 3.3 million items. The reader has at most
+    /// sixteen partitions assigned at once.
     private static let mostKeyBytes = 4 << 20
 
     init(
@@ -94,7 +94,7 @@ final class ChangelogRestorer: @unchecked Sendable {
 
     deinit { batch.deallocate() }
 
-    /// Adds these partitions to the ones being restored. Any thread.
+    /// Adds these partitions to those being restored. Any thread.
     func restore(_ starts: [Start]) {
         loop.execute { [self] in
             for start in starts { restoring[start.handle.number] = Restoring(start.handle) }

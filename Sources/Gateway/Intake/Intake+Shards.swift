@@ -20,7 +20,7 @@ extension Intake {
             return
         }
         guard let handle = handle(of: partition) else {
-            // The partition's records wait, because the shards are never told that it begins.
+            // The partition's records wait, because the shards never receive its begin.
             return logger.critical(
                 "a partition begins without its part of the store; report this as a bug, and restart the worker",
                 metadata: ["partition": "\(partition)"])

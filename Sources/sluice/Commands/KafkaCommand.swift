@@ -15,7 +15,7 @@ struct KafkaCommand: ParsableCommand {
                 that, read or not. For larger loads give topics more partitions and
                 pace the producer (sluice produce --rate).
               - There is no topic administration: name the topics here. A topic that
-                isn't named is created with 4 partitions when a client produces to it.
+                isn't named is created with 4 partitions when a client asks for it.
               - A fetch that finds no record waits for fetch.wait.max.ms (default
                 500 ms) even if a record arrives meanwhile. Set fetch.wait.max.ms low
                 (10) in consumers where latency matters.

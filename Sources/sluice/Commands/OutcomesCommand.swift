@@ -143,7 +143,7 @@ struct DeadLetterView {
     }
 }
 
-/// Returns the first characters of a device token: enough to tell two apart, not enough to push with.
+/// Returns the first characters of a device token: enough to distinguish two, not enough to push with.
 func abbreviated(_ token: String) -> String {
     token.count <= 8 ? token : "\(token.prefix(8))…"
 }

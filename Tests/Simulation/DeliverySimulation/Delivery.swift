@@ -1,7 +1,7 @@
 import DeliveryCore
 import SluiceModel
 
-/// The shell around the machines: hands them jobs and does what they say.
+/// The shell around the machines: hands them jobs and carries out their actions.
 extension World {
     /// A record goes to its shard; `isReplay` when it was complete before.
     func hand(_ number: Int, to worker: WorkerModel, _ partition: Int, isReplay: Bool = false) {
@@ -121,7 +121,7 @@ extension World {
             note(
                 worker, shard, "push # gets slot #, window #", copy.job, Int(slot),
                 Int(jobs[copy.job].facts.coalesceWindowMilliseconds))
-            // A record's push has nothing to be told of.
+            // A push from its record has no facts in the store.
             if resident != ResidentFacts() {
                 shard.store.residency.addItem(
                     slot, place(copy, worker), resident, tokens[copy.address].key)

@@ -12,7 +12,7 @@ public struct WorldLimits<Fault: CaseIterable & Hashable & Sendable>: Sendable, 
 
     public init() {}
 
-    /// Reads `workers=1,devices=4,faults=kill+freeze`; what isn't named is as the seed says. Nil: not readable.
+    /// Reads `workers=1,devices=4,faults=kill+freeze`; the seed decides about the rest. Nil: not readable.
     public init?(_ text: String) {
         for part in text.split(separator: ",") {
             let pair = part.split(separator: "=", maxSplits: 1)

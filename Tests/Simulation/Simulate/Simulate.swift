@@ -123,7 +123,7 @@ struct Simulate: ParsableCommand {
 
     func text(_ seconds: Double) -> String { "\((seconds * 10).rounded() / 10)" }
 
-    /// Ends the process when a seed goes on for ever: its thread can't be stopped.
+    /// Ends the process when a seed never ends: its thread can't be stopped.
     private func watch(_ progress: Shared<Progress>) {
         let (limit, events) = (Duration.seconds(secondsPerSeed), events)
         Thread.detachNewThread {

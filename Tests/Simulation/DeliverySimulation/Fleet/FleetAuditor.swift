@@ -290,7 +290,7 @@ final class FleetAuditor {
         if world.scenario.mode == .transactions {
             world.broken(.oneOutcome, "job \(output.job) has \(job.outcomes) outcomes")
         } else if world.scenario.mode == .none, output.isOfZombie {
-            // The group has gone on without the process, which couldn't know. Nothing fences the process's records.
+            // The group has moved on without the process, which couldn't know. Nothing fences the process's records.
         } else if world.scenario.mode == .none, job.committedAt > 0, job.committedAt < output.producedAt {
             world.broken(.oneOutcome, "job \(output.job) gets an outcome again though it is committed")
         } else if world.scenario.mode == .changelog,

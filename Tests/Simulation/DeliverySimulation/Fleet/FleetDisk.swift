@@ -107,7 +107,7 @@ final class FleetPart {
     /// Numbers of the batches that aren't on the disk for sure.
     var unsyncedBatches: [Int] { unsynced.map(\.batch) }
 
-    /// The writes from this batch on are gone.
+    /// Loses the writes from this batch on.
     func losePower(from batch: Int) {
         while let last = unsynced.last, last.batch >= batch {
             unsynced.removeLast()
@@ -121,7 +121,7 @@ final class FleetPart {
         unsynced = []
     }
 
-    /// A power loss would leave the job's item there, under whatever token.
+    /// Returns whether a power loss would leave the job's item there, under any token.
     func isDurable(_ job: Int) -> Bool {
         var seen: Set<FleetItemKey> = []
         for (_, undo) in unsynced {
@@ -168,7 +168,7 @@ final class FleetDisk {
     private(set) var parts: [Int32: FleetPart] = [:]
     private(set) var positions: [Int32: Position] = [:]
     private(set) var batches = 0
-    /// It takes nothing, and gives nothing: full, or broken.
+    /// True while the disk fails all reads and writes: full, or broken.
     var isFailing = false
 
     func beginBatch() -> Int {
@@ -214,7 +214,7 @@ final class FleetDisk {
 
     func sync() { for part in parts.values { part.sync() } }
 
-    /// Writes that weren't synced are gone from a drawn batch on.
+    /// Loses unsynced writes from a drawn batch on.
     func losePower(_ below: (Int) -> Int) {
         let batches = Set(parts.values.flatMap(\.unsyncedBatches)).sorted()
         guard !batches.isEmpty else { return }
@@ -231,7 +231,7 @@ struct FleetBatch {
     var loads: [(part: FleetPart, token: Int, withItems: Bool)] = []
     /// Items that go to other shards, which the store has under their new tokens.
     var migrations: [ShardProcess.Migration] = []
-    /// Loads that the residency hears of when the batch is done.
+    /// Loads that are reported to the residency when the batch is done.
     var requests = StoreRequests()
 
     var isEmpty: Bool { writes.isEmpty && loads.isEmpty }

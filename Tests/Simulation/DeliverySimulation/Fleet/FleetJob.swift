@@ -56,7 +56,7 @@ struct FleetOutput {
     var process: Int
     /// Whether the outcome reports that the job's device has no room for it.
     var isRefused = false
-    /// Whether the group had gone on without the process, which couldn't know, when the producer was asked.
+    /// Whether the group had moved on without the process, which couldn't know, when the producer was asked.
     var isOfZombie = false
 }
 
@@ -83,7 +83,7 @@ struct FleetScenario {
     var badAnswerPerMille: Int
     var isCooperative: Bool
     var session: UInt64
-    /// Nanoseconds after which the group goes on without a member that doesn't answer.
+    /// Nanoseconds after which the group continues without a member that doesn't answer.
     var rebalanceTimeout: UInt64
     /// Nanoseconds that a stop may take.
     var drainDeadline: UInt64

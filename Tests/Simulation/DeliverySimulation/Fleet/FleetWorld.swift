@@ -438,7 +438,7 @@ final class FleetWorld {
 
     /// Stores, changelog and outcomes stay.
     private func makeJobsAnew() {
-        // Once is enough, as each makes it harder to tell which records were skipped.
+        // Once is enough, because each new log makes skipped records harder to identify.
         guard kafka.log(.jobs, 0).incarnation == 0 else { return }
         note("the jobs topic is made anew")
         jobsMadeAnewAt = now
@@ -449,7 +449,7 @@ final class FleetWorld {
         audit()
     }
 
-    /// A process goes on in a log that was made anew, and can't know.
+    /// A process continues in a log that was made anew, and can't know.
     func continuesUnnoticed(_ partition: Int) {
         note("partition # was made anew, and nobody can notice", partition)
         auditor.isUnnoticed(partition, &jobs)

@@ -16,7 +16,7 @@ extension ShardProcess {
 
     // MARK: The delivery machine
 
-    /// To be called after each call of the delivery machine, before its actions are carried out.
+    /// Call after each call of the delivery machine, before its actions are carried out.
     /// - Parameter slot: of the item that the call was about, if it was about one.
     @inline(__always)
     func observeItems(_ slot: UInt32 = DeliveryMachine.noSlot) {
@@ -41,7 +41,7 @@ extension ShardProcess {
         watch.itemMark &+= DeliveryMachine.markWeight(state) &- DeliveryMachine.markWeight(old)
     }
 
-    /// A slot is given back.
+    /// Records that a slot is released.
     func observeRelease(_ slot: UInt32) { observeItem(slot) }
 
     /// - Parameter arrival: 0: from its record, 1: from the store, 2: from another shard.
@@ -98,14 +98,14 @@ extension ShardProcess {
         case .superseded: .superseded
         case .cancelled: .cancelled
         case .undeliverable: .undeliverable
-        // Cancels and device events end so.
+        // Cancels and device events end this way.
         default: nil
         }
     }
 
     // MARK: The residency
 
-    /// To be called after each call of the residency.
+    /// Call after each call of the residency.
     @inline(__always)
     func observeLoads() {
         let mark = machine.residency.loadMark
@@ -165,7 +165,7 @@ extension ShardProcess {
 
     // MARK: The order of records
 
-    /// To be called after each call of the order.
+    /// Call after each call of the order.
     @inline(__always)
     func observeOrder() {
         let state = order.state.rawValue

@@ -25,7 +25,7 @@ extension ShardProcess {
             isJob: !word.isOffsetDone)
     }
 
-    /// Says in the changelog what the store has under a key, or hasn't any more.
+    /// Writes the store's value of a key to the changelog, or its removal.
     func change(_ slot: UInt16, _ part: FleetPart, _ change: FleetChange) {
         var output = Output(
             topic: .changelog, job: -1, word: FleetWord(change: machine.changeEpoch), change: change)
@@ -47,7 +47,7 @@ extension ShardProcess {
         produce()
     }
 
-    /// Calls `body` when what another shard produces from then on comes after all that was written here so far.
+    /// Calls `body` once another shard's later records follow all records written here so far.
     func afterThis(_ body: @escaping () -> Void) {
         afterwards.append((nextTicket, body))
         order.afterThis(ticket: nextTicket)

@@ -61,7 +61,7 @@ extension ShardProcess {
         process.bytesHeld -= WorkerProcess.recordBytes
     }
 
-    /// The record's item was moved before, or has ended and is still in the store: the record is complete.
+    /// Returns whether the record is complete: its item was moved before, or has ended and is still in the store.
     func isDone(_ record: Incoming) -> Bool {
         guard
             machine.isDone(record.place, world.keys[world.jobs[record.job].token], world.id(of: record.job))
@@ -106,7 +106,7 @@ extension ShardProcess {
         }
     }
 
-    /// Pushes that came to a device by a token change go on to the device's own later token.
+    /// Moves pushes that reached a device by a token change to the device's own later token.
     func moveOn(_ device: DeviceKey, after occurred: Int64) {
         guard let number = machine.moveOn(device, after: occurred, at: now) else { return }
         act(newToken: pastTokens[number])
@@ -129,7 +129,7 @@ extension ShardProcess {
         settle(copy, settlement)
     }
 
-    /// Keeps a push where the machine says, or ends it.
+    /// Keeps a push in the machine's slot, or ends it.
     func settle(_ copy: Held, _ settlement: Settlement) {
         switch settlement {
         case .placed(let slot): held[Int(slot)] = copy
@@ -234,7 +234,7 @@ extension ShardProcess {
         return migration
     }
 
-    /// An event that has waited is of a partition that goes away.
+    /// Drops a waiting event, because its partition is revoked.
     func letGo(_ handle: UInt32) {
         switch events.removeValue(forKey: handle) {
         case .record(let record)?, .change(let record)?:
@@ -253,7 +253,7 @@ extension ShardProcess {
         process.bytesHeld -= WorkerProcess.recordBytes
     }
 
-    /// Gives the outcomes of token changes that nothing holds up any more.
+    /// Writes the outcomes of token changes that nothing holds up any more.
     func finishChanges() {
         for handle in machine.takeChangesDone() {
             guard case .change(let record)? = events.removeValue(forKey: handle) else { continue }

@@ -3,7 +3,7 @@ import SluiceModel
 
 /// Pushes to APNs, and the answers.
 extension ShardProcess {
-    /// The pool has no connection, while others have, or is well again.
+    /// Suspends a pool that has no connection while others have, or resumes it.
     func setPoolAvailable(_ isAvailable: Bool) {
         guard !machine.hasEnded else { return }
         if isAvailable { machine.resume(pool: 0, at: now) } else { machine.suspend(pool: 0, at: now) }

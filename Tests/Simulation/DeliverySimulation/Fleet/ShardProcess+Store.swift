@@ -18,7 +18,7 @@ extension ShardProcess {
         follow()
     }
 
-    /// Presences of these devices have expired.
+    /// Queues devices whose presences have expired.
     func expired(_ slot: UInt16, _ devices: [DeviceKey]) {
         machine.expired(slot, devices, report: .expiredTaken(slot: slot))
         observeLoads()
@@ -74,7 +74,7 @@ extension ShardProcess {
         if hasChangelog { change(load.partitionSlot, part, .forget(token: token)) }
     }
 
-    /// The outcomes of these items are safe.
+    /// Requests the removal of items whose outcomes are safe.
     func remove(_ ended: [EndedItem]) {
         for ended in ended {
             let slot = ended.place.partitionSlot
@@ -90,7 +90,7 @@ extension ShardProcess {
 
     // MARK: Batches
 
-    /// Hands over what has gathered in a turn, and tells the intake what it has to know.
+    /// Submits the batch of a turn, and reports to the intake.
     func submitToStore() {
         finishChanges()
         follow()
@@ -124,7 +124,7 @@ extension ShardProcess {
         }
         follow()
         for (load, loaded) in zip(batch.requests.loads, loaded) { take(load, loaded) }
-        // Requests of a partition that has ended are answered yet.
+        // Requests of an ended partition are still answered.
         guard !loaded.isEmpty else { return }
         let restored = held.count { $0.isRestored && machine.residency.isBegun($0.slot) }
         if restored > world.scenario.residency.room {
@@ -206,7 +206,7 @@ extension ShardProcess {
         batch.migrations.append(migration)
     }
 
-    /// An item comes whose device has a token of this shard now.
+    /// Takes an item whose device now has a token of this shard.
     func importItem(_ migration: Migration) {
         switch machine.arrives(migration.item, isReleased: migration.isReleased) {
         case .deferred(let handle): events[handle] = .migration(migration)
@@ -219,7 +219,7 @@ extension ShardProcess {
         }
     }
 
-    /// Departures of this device may be taken over.
+    /// Releases departures of this device, which may now be taken over.
     func goOn(_ device: DeviceKey) {
         for handle in machine.unreleased(of: device) {
             guard case .migration(let migration)? = events[handle], migration.isReleased else { continue }

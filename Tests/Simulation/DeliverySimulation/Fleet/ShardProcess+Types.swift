@@ -20,7 +20,7 @@ extension ShardProcess {
         var offset: Int64 = 0
         /// The device token that it is for.
         var address = 0
-        /// The token that it goes to when it is tried again; -1: none.
+        /// The token that it moves to when it is retried; -1: none.
         var noted = -1
         /// The token under which the changelog has it; -1: that of ``address``.
         var storedToken = -1
@@ -39,7 +39,7 @@ extension ShardProcess {
         /// Nil: it may be taken over at once.
         var release: Release?
 
-        /// Set by the shard that it leaves, when the changelog has what that has said of it.
+        /// Set by the shard that the item leaves, when the changelog has that shard's records of it.
         final class Release {
             var isReleased = false
         }
@@ -85,11 +85,11 @@ extension ShardProcess {
         /// The job of an outcome or a dead letter.
         var job: Int
         var word: FleetWord
-        /// The outcome says that the job's device has no room for it.
+        /// The outcome is `device-limit`: the job's device has no room for it.
         var isRefused = false
-        /// The change that a record of the changelog says.
+        /// Change of a changelog record; nil for other topics.
         var change: FleetChange?
-        /// That of the changelog.
+        /// Partition of the changelog.
         var partition = 0
     }
 }

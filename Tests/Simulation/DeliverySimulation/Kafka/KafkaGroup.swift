@@ -2,9 +2,9 @@
 final class KafkaGroup {
     enum State: UInt8 {
         case empty
-        /// Members are to join again.
+        /// The coordinator waits for all members to rejoin.
         case preparing
-        /// Members wait for the leader's assignment.
+        /// The coordinator waits for the leader's assignment.
         case completing
         case stable
     }
@@ -12,14 +12,14 @@ final class KafkaGroup {
     struct Member {
         var number: Int
         var client: ClientID
-        /// -1 without a static name.
+        /// Static name's number; -1 without a static name.
         var instance: Int
-        /// Partitions that the member says it has.
+        /// Partitions that the member claims to own.
         var owned = PartitionSet()
         var assignment = PartitionSet()
-        /// Its answer waits for all others.
+        /// The answer to the member's join waits for all other members.
         var isJoining = false
-        /// Its answer waits for the leader.
+        /// The answer to the member's sync waits for the leader's assignment.
         var isSyncing = false
         var hasSynced = false
         var seenAt: UInt64
@@ -34,23 +34,23 @@ final class KafkaGroup {
     var state = State.empty
     var generation: Int32 = 0
     var members: [Member] = []
-    /// The member that shares the partitions out.
+    /// The member that assigns the partitions.
     var leader = 0
     var nextMember = 1
-    /// By partition of the jobs topic.
+    /// Committed offsets by partition of the jobs topic.
     var offsets = [Offset](repeating: Offset(), count: KafkaModel.stride)
-    /// By partition: offsets in open transactions.
+    /// Offsets in open transactions, by partition.
     var unstable = [Int](repeating: 0, count: KafkaModel.stride)
     var isAway = false
-    /// Changes each time that the coordinator goes.
+    /// Number that grows each time the coordinator becomes unreachable.
     var epoch = 0
-    /// Voids deadlines of before.
+    /// Number that voids earlier deadlines.
     var deadlineEpoch: Int32 = 0
     /// The first members of an empty group wait for others.
     var isFirst = false
-    /// Durable since the last assignment.
+    /// State that was durable at the last assignment.
     var kept: (generation: Int32, members: [Member], leader: Int) = (0, [], 0)
-    /// Partitions that there were when they were shared out last, and when members look again.
+    /// Partitions at the last assignment, and the time at which members check the number again.
     var sharedCount = 0
     var lookAt: UInt64 = 0
     private var serial = 0
@@ -114,7 +114,7 @@ extension KafkaModel {
             timers.add(.memberExpires, at: now + configuration.sessionTimeout, subject: number)
         }
         let index = group.index(of: number)!
-        // Nothing new of a member that doesn't lead.
+        // A rejoin of a member that doesn't lead changes nothing.
         if group.state == .stable, number != group.leader, group.members[index].hasSynced,
             group.members[index].owned == owned
         {
@@ -155,7 +155,7 @@ extension KafkaModel {
             ? .fencedInstance : .unknownMember
     }
 
-    /// All members have to join again.
+    /// Begins a rebalance: all members have to rejoin.
     private func prepare() {
         for index in group.members.indices where group.members[index].isSyncing {
             group.members[index].isSyncing = false
@@ -185,7 +185,7 @@ extension KafkaModel {
             group.isFirst = false
             completeJoin()
         case .completing:
-            // Members that don't ask for their assignment.
+            // Removes members that don't request their assignment.
             group.members.removeAll { !$0.isSyncing }
             shareAnew()
         case .empty, .stable: break
@@ -213,7 +213,7 @@ extension KafkaModel {
             let client = clients[group.members[index].client]
             answer(client, .joined(number, group.generation, nil, client.link.heldEpoch))
         }
-        // Requests that came behind a join are read now.
+        // Requests that arrived behind a join are read now.
         for client in clients where !client.link.isHeld && !client.link.held.isEmpty { serveHeld(client) }
     }
 
@@ -272,7 +272,7 @@ extension KafkaModel {
     func memberExpires(_ number: Int) {
         guard !group.isAway, let index = group.index(of: number) else { return }
         let member = group.members[index]
-        // Whoever waits for an answer is alive.
+        // A member that waits for an answer counts as alive.
         let seenAt = member.isJoining || member.isSyncing ? now : member.seenAt
         let due = seenAt + configuration.sessionTimeout
         guard due <= now else { return timers.add(.memberExpires, at: due, subject: number) }
@@ -280,7 +280,7 @@ extension KafkaModel {
         shareAnew()
     }
 
-    /// A member has gone.
+    /// Assigns the partitions anew after a member has left.
     private func shareAnew() {
         switch group.state {
         case .preparing where group.isFirst: break

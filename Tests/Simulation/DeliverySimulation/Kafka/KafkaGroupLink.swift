@@ -19,14 +19,14 @@ struct KafkaGroupLink {
         case fetched(Int, [KafkaModel.CommittedOffset], KafkaModel.Failure?)
     }
 
-    /// On their way to the coordinator, and back.
+    /// Requests on their way to the coordinator, and answers on their way back.
     var requests = Deque<Request>()
     var answers = Deque<Answer>()
     var requestAt: UInt64 = 0
     var answerAt: UInt64 = 0
-    /// Voids what was under way when the coordinator went.
+    /// Number that voids requests and answers from before the coordinator became unreachable.
     var epoch: Int32 = 0
-    /// A join or a sync waits for others; what is behind it isn't read.
+    /// True while a join or sync waits for other members; requests behind it aren't read.
     var isHeld = false
     var heldEpoch: Int32 = 0
     var held = Deque<Request>()
@@ -88,7 +88,7 @@ extension KafkaModel {
         }
     }
 
-    /// The coordinator has gone: all that is under way, in both directions, ends without an answer.
+    /// Drops all requests and answers under way, because the coordinator is unreachable.
     func disconnect(_ client: Client) {
         client.link.epoch &+= 1
         let isHeld = client.link.isHeld
@@ -108,7 +108,7 @@ extension KafkaModel {
         }
         if isHeld {
             let epoch = client.link.heldEpoch
-            // The state tells a join from a sync; an older one's answer means nothing.
+            // The state distinguishes a join from a sync; the answer to an older request is ignored.
             answer(
                 client,
                 client.consumer.joinState == .syncing

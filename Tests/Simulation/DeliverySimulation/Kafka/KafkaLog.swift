@@ -5,9 +5,9 @@ final class KafkaLog {
         var payload: Int
         var key: Int
         var appendedAt: UInt64
-        /// After it a cleaner removes the tombstone or marker, 0 before the first cleaning.
+        /// Time after which a cleaner removes the tombstone or marker; 0 before the first cleaning.
         var horizon: UInt64 = 0
-        /// -1 without one.
+        /// Transaction of the entry; -1 without one.
         var transaction: Int32
         var kind: UInt8
         var isTombstone: Bool
@@ -18,13 +18,13 @@ final class KafkaLog {
     let topic: KafkaModel.Topic
     let partition: Int
     var entries: [Entry] = []
-    /// The first offset that readers may ask for.
+    /// First offset that readers may request.
     var start: Int64 = 0
-    /// The next record's offset.
+    /// Offset of the next record.
     var end: Int64 = 0
-    /// The number of times that the topic was made anew.
+    /// Number of times that the topic was recreated.
     var incarnation = 0
-    /// Changes when entries are removed, so that indices mean nothing any more.
+    /// Number that grows when entries are removed, which makes earlier indices invalid.
     var layout: Int32 = 0
     /// The leader can't be reached.
     var isAway = false
@@ -32,11 +32,11 @@ final class KafkaLog {
     var open: [(transaction: Int32, first: Int64)] = []
     /// The first entry that isn't below the last stable offset.
     var stableCount = 0
-    /// Clients that have read everything, and wait.
+    /// Clients that have read everything and wait for records.
     var waiters: [ClientID] = []
     /// Transactions whose markers wait for the leader.
     var waitingMarkers: [Int32] = []
-    /// Batches on their way that their clients have given up.
+    /// Batches under way that their clients have given up.
     var late: [Entry] = []
 
     init(_ topic: KafkaModel.Topic, _ partition: Int) {
@@ -47,7 +47,7 @@ final class KafkaLog {
     /// The first offset of the oldest open transaction.
     var lastStable: Int64 { open.isEmpty ? end : open[0].first }
 
-    /// The first entry at the offset or above.
+    /// Returns the first entry at the offset or above.
     func index(of offset: Int64) -> Int {
         var low = 0
         var high = entries.count
@@ -79,7 +79,7 @@ final class KafkaLog {
 extension KafkaModel {
     // MARK: Appending
 
-    /// Appends a record without a client: another program's. The gap's offsets stay empty before it.
+    /// Appends a record of another program, after a gap of empty offsets.
     @discardableResult
     func append(_ record: Record, to topic: Topic, _ partition: Int, gap: Int = 0) -> Int64 {
         let log = log(topic, partition)
@@ -140,7 +140,7 @@ extension KafkaModel {
         log.removeFirst(log.index(of: start))
     }
 
-    /// A cleaner's pass up to an offset, or a drawn one: of each key the newest record stays.
+    /// Runs a cleaner up to an offset, or a drawn one; the newest record of each key stays.
     func compact(_ topic: Topic, _ partition: Int, below offset: Int64? = nil) {
         let log = log(topic, partition)
         let bound = min(offset ?? log.start + Int64(draw.below(Int(log.end - log.start) + 1)), log.lastStable)
@@ -171,8 +171,8 @@ extension KafkaModel {
 
     // MARK: Topics
 
-    /// Deletes a topic and makes it anew. Offsets begin at 0, and open transactions have nothing there any more.
-    /// - Parameter keepsOffsets: the group's offsets outlive the jobs topic, as a commit can come late.
+    /// Deletes and recreates a topic. Offsets begin at 0, and open transactions have no records in it.
+    /// - Parameter keepsOffsets: the group's offsets outlive the jobs topic, because a commit can arrive late.
     func makeAnew(_ topic: Topic, partitions: Int? = nil, keepsOffsets: Bool = false) {
         for partition in 0..<partitionCount(topic) {
             let log = log(topic, partition)
@@ -197,7 +197,7 @@ extension KafkaModel {
         if topic == .jobs { partitionsChanged() }
     }
 
-    /// Adds partitions. The group hears of those of the jobs topic when a member looks again.
+    /// Adds partitions. The group learns of new jobs partitions when a member checks their number.
     func grow(_ topic: Topic, to partitions: Int) {
         guard partitions > partitionCounts[topic.rawValue], partitions <= Self.stride else { return }
         partitionCounts[topic.rawValue] = partitions

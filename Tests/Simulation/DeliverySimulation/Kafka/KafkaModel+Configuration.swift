@@ -7,15 +7,15 @@ extension KafkaModel {
 
         // MARK: Network
 
-        /// A request's way, or an answer's.
+        /// Nanoseconds that a request or an answer is under way.
         var delay: ClosedRange<UInt64> = 200_000...2_000_000
-        /// The same, while the network is slow.
+        /// Nanoseconds that a request or an answer is under way in a slow network.
         var slowDelay: ClosedRange<UInt64> = 50_000_000...3_000_000_000
-        /// Ways out of a thousand that are slow in any case.
+        /// Requests and answers out of a thousand that are slow in any network.
         var slowPerMille = 5
-        /// From a decision to a partition's marker.
+        /// Nanoseconds from a transaction's decision to a partition's marker.
         var markerDelay: ClosedRange<UInt64> = 500_000...20_000_000
-        /// Before a client asks a coordinator again.
+        /// Nanoseconds before a client retries a request to a coordinator.
         var retryPause: UInt64 = 100_000_000
 
         // MARK: Producers
@@ -30,9 +30,9 @@ extension KafkaModel {
         // MARK: Transactions
 
         var transactionTimeout: UInt64 = 15_000_000_000
-        /// The coordinator looks for old transactions once in so long.
+        /// Nanoseconds between the coordinator's checks for expired transactions.
         var transactionSweep: UInt64 = 10_000_000_000
-        /// A step that takes longer ends as retriable, and goes on.
+        /// A step that takes longer ends as retriable, and continues.
         var stepTimeout: UInt64 = 15_000_000_000
         /// Steps out of a thousand whose caller waits for no more than a few milliseconds.
         var hastyPerMille = 0
@@ -50,14 +50,14 @@ extension KafkaModel {
         var sessionTimeout: UInt64 = 45_000_000_000
         var heartbeatInterval: UInt64 = 3_000_000_000
         var rebalanceTimeout: UInt64 = 300_000_000_000
-        /// A client that isn't polled for so long leaves.
+        /// Nanoseconds without a poll after which a client leaves the group.
         var maximumPollInterval: UInt64 = 300_000_000_000
         var initialRebalanceDelay: UInt64 = 3_000_000_000
         /// Commits are refused as soon as a member joins, as librdkafka's embedded cluster does.
         var refusesCommitsWhileJoining = false
         /// `offset.metadata.max.bytes`
         var metadataLimit = 4096
-        /// Commits out of a thousand that are taken without their client ever hearing so.
+        /// Commits out of a thousand whose answers are lost although the commits are taken.
         var answerLostPerMille = 0
 
         // MARK: Compaction

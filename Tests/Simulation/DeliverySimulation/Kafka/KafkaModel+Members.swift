@@ -9,24 +9,24 @@ struct KafkaConsumerState {
     }
 
     var exists = false
-    /// -1 without a static name.
+    /// Static name's number; -1 without a static name.
     var instance = -1
-    /// 0: it is no member now.
+    /// Number of the member; 0 while the client is no member.
     var member = 0
     var generation: Int32 = -1
     var joinState = JoinState.none
-    /// Voids answers to joins of before.
+    /// Number that voids answers to earlier joins.
     var joinEpoch: Int32 = 0
-    /// As the group gave them.
+    /// Partitions as the group has assigned them.
     var assigned = PartitionSet()
-    /// Taken, and not given back.
+    /// Partitions accepted and not given back.
     var owned = PartitionSet()
     var pending = Pending.none
     var pendingSet = PartitionSet()
-    /// To be assigned after a revocation.
+    /// Partitions to be assigned after a revocation.
     var addedNext = PartitionSet()
     var rejoins = false
-    /// The membership was lost before an event was answered.
+    /// True when the membership was lost before an event was answered.
     var isLostAfter = false
     var answeredAt: UInt64 = 0
     var awaitsHeartbeat = false
@@ -56,7 +56,7 @@ extension KafkaModel {
             ? nil : Membership(member: consumer.member, generation: consumer.generation)
     }
 
-    /// Returns whether a slow network lets the group go on without the client, while the client can't know yet.
+    /// Returns whether the group may continue without the client before the client can know, in a slow network.
     ///
     /// The client's request for its partitions, or to join again, has had no answer for more than a second.
     func isCutOff(_ id: ClientID) -> Bool {
@@ -72,7 +72,7 @@ extension KafkaModel {
     func isMember(_ id: ClientID) -> Bool { group.index(of: clients[id].consumer.member) != nil }
 
     /// Answers `Event.assigned`.
-    /// - Parameter offsets: where to begin; partitions that aren't named begin where the reset policy says.
+    /// - Parameter offsets: where to begin; the reset policy decides for partitions that aren't named.
     func assign(_ id: ClientID, _ offsets: [(partition: Int, offset: Int64)] = []) {
         let client = clients[id]
         guard client.pending == .assign, client.isRunning else { return }
@@ -93,7 +93,7 @@ extension KafkaModel {
         if client.consumer.exists { answered(client) }
     }
 
-    /// Reads partitions that the client has taken, from these offsets on; nil: from where the reset policy says.
+    /// Reads partitions that the client has taken, from these offsets on; nil: the reset policy decides.
     func read(_ id: ClientID, _ offsets: [(partition: Int, offset: Int64?)]) {
         let client = clients[id]
         guard client.isRunning, client.consumer.exists else { return }
@@ -104,7 +104,7 @@ extension KafkaModel {
 
     private func answer(_ client: Client) {
         client.consumer.pending = .none
-        // Fenced meanwhile: nothing is taken.
+        // The client was fenced meanwhile and accepts nothing.
         guard client.consumer.exists else { return }
         client.consumer.owned.formUnion(client.consumer.pendingSet)
     }
@@ -126,7 +126,7 @@ extension KafkaModel {
         answered(client)
     }
 
-    /// Leaves the group, a static member too.
+    /// Leaves the group, also as a static member.
     func leave(_ id: ClientID) {
         let client = clients[id]
         guard client.consumer.exists else { return }
@@ -220,7 +220,7 @@ extension KafkaModel {
         }
     }
 
-    /// An event was answered.
+    /// Continues after an event was answered.
     private func answered(_ client: Client) {
         guard client.consumer.exists else { return }
         if client.consumer.isLostAfter {
@@ -233,7 +233,7 @@ extension KafkaModel {
         if client.consumer.rejoins || client.consumer.joinState == .none { sendJoin(client) }
     }
 
-    /// The group wants all members to join again.
+    /// Rejoins, because the group rebalances.
     private func startRejoin(_ client: Client) {
         guard configuration.assignor == .eager, !client.consumer.owned.isEmpty else {
             return sendJoin(client)
@@ -243,7 +243,7 @@ extension KafkaModel {
         tell(client, .revoke, client.consumer.owned)
     }
 
-    /// The partitions are others' by now.
+    /// Loses the client's partitions, which belong to other members by now.
     func lose(_ client: Client) {
         client.consumer.joinState = .none
         client.consumer.joinEpoch &+= 1
@@ -297,7 +297,7 @@ extension KafkaModel {
             .heartbeat(client.consumer.member, client.consumer.generation, client.consumer.joinEpoch))
     }
 
-    /// Joins again when it is polled.
+    /// Ends the membership of a client that wasn't polled. The client rejoins at the next poll.
     private func loseUnpolled(_ client: Client) {
         let hasNothing = client.consumer.owned.isEmpty && client.pending == .none
         guard hasNothing else { return lose(client) }
@@ -323,20 +323,20 @@ extension KafkaModel {
         }
     }
 
-    /// A commit's answer tells of the membership too.
+    /// Processes a commit's answer, which also shows whether the membership is lost.
     func committed(_ client: Client, _ reference: Int, _ failure: Failure?, _ membership: Membership) {
         client.events.append(.committed(reference: reference, failure))
         guard let failure, failure.isMembershipLost, client.consumer.exists,
             client.consumer.member == membership.member, client.consumer.joinState != .none
         else { return }
         if failure == .unknownMember { client.consumer.member = 0 }
-        // Also a newer generation's partitions, as librdkafka does.
+        // Loses partitions of a newer generation as well, as librdkafka does.
         lose(client)
     }
 
     // MARK: Partitions
 
-    /// The number of partitions is another one: the members hear of it later, and producers do now.
+    /// The number of partitions has changed: producers learn of it now, and members later.
     func partitionsChanged() {
         for client in clients where client.producer.exists && client.isRunning {
             for place in client.queues.indices

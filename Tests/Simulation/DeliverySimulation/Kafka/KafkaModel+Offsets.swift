@@ -18,7 +18,7 @@ extension KafkaModel {
         return reference
     }
 
-    /// An operator's doing, while no member has the partition. -1 deletes.
+    /// Sets an offset as an operator does, while no member has the partition. -1 deletes it.
     func resetOffset(_ partition: Int, to offset: Int64, metadata: String = "") -> Bool {
         guard !group.isAway,
             !group.members.contains(where: {
@@ -29,7 +29,7 @@ extension KafkaModel {
         return true
     }
 
-    /// The offset that the coordinator has.
+    /// Returns the offset that the coordinator has.
     func committedOffset(_ partition: Int) -> CommittedOffset {
         let offset = group.offsets[partition]
         return CommittedOffset(partition: partition, offset: offset.offset, metadata: offset.metadata)
@@ -46,7 +46,7 @@ extension KafkaModel {
                 origin: origin))
     }
 
-    /// Why a membership can't commit.
+    /// Returns why a membership can't commit; nil when it can.
     func refusal(of membership: Membership) -> Failure? {
         if membership == .unfenced { return nil }
         guard let index = group.index(of: membership.member) else { return .unknownMember }
@@ -59,7 +59,7 @@ extension KafkaModel {
         _ client: Client, _ reference: Int, _ membership: Membership, _ offsets: [OffsetCommit]
     ) {
         var failure = refusal(of: membership)
-        // A group with members takes nothing of others.
+        // A group with members accepts no commit of other clients.
         if membership.member == 0, group.state != .empty { failure = .unknownMember }
         let isRefused =
             group.state == .completing

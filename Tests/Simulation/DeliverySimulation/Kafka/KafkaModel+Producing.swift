@@ -12,13 +12,13 @@ struct PartitionQueue {
 
     enum State: UInt8 {
         case idle
-        /// A batch is on its way.
+        /// A batch is under way to the leader.
         case sending
-        /// A batch is on its way back.
+        /// The answer to a batch is under way.
         case acknowledging
-        /// The leader is away; the batch at the head was sent in vain, or not at all.
+        /// The leader is unreachable; the batch at the head was lost, or not sent.
         case blocked
-        /// The leader went away after it had appended the batch at the head: it is sent again.
+        /// The leader became unreachable after it had appended the batch at the head, which is sent again.
         case unanswered
         /// The coordinator of transactions doesn't know the partition yet.
         case unregistered
@@ -26,11 +26,11 @@ struct PartitionQueue {
 
     var records = Deque<Pending>()
     var state = State.idle
-    /// Voids timers of before.
+    /// Number that voids earlier timers.
     var epoch: Int32 = 0
-    /// Records at the head that the broker has judged, and whose answer isn't here.
+    /// Records at the head that the broker has accepted or refused, and whose answer is under way.
     var judged = 0
-    /// Records at the head that may have been on the way when the leader went.
+    /// Records at the head that may have been under way when the leader became unreachable.
     var sent = 0
     var hasExpiry = false
 }
@@ -38,7 +38,7 @@ struct PartitionQueue {
 /// The plain side of a client's producer.
 struct KafkaProducerState {
     var exists = false
-    /// Records without a report.
+    /// Number of records without a report.
     var queued = 0
 }
 
@@ -54,7 +54,7 @@ extension KafkaModel {
         while identifiers.count <= transactionalID { identifiers.append(KafkaTransactionalID()) }
     }
 
-    /// Queues a record. Per partition the order of the calls is kept.
+    /// Queues a record. Each partition keeps the order of the calls.
     func produce(
         _ id: ClientID, _ record: Record, to topic: Topic, _ partition: Int, opaque: Int
     ) -> ProduceAnswer {
@@ -78,7 +78,7 @@ extension KafkaModel {
     /// Records of a client without a report.
     func queued(_ id: ClientID) -> Int { clients[id].producer.queued }
 
-    /// Gives up what wasn't sent; reports say so.
+    /// Drops records that weren't sent, with a failed report each.
     func purge(_ id: ClientID) {
         let client = clients[id]
         for place in client.queues.indices where !client.queues[place].records.isEmpty {
@@ -101,7 +101,7 @@ extension KafkaModel {
             epoch: client.queues[place].epoch)
     }
 
-    /// A batch reaches the leader, unless that is away.
+    /// A batch reaches the leader, unless the leader is unreachable.
     func batchArrives(_ client: Client, _ place: Int, _ epoch: Int32) {
         guard client.queues[place].state == .sending, client.queues[place].epoch == epoch else { return }
         let log = logs[place]
@@ -175,7 +175,7 @@ extension KafkaModel {
 
     // MARK: Giving up
 
-    /// Has the records at the head given up when their time is over.
+    /// Schedules the time at which the records at the head are given up.
     func watchExpiry(_ client: Client, _ place: Int) {
         guard !client.queues[place].hasExpiry, let first = client.queues[place].records.first else { return }
         client.queues[place].hasExpiry = true
@@ -211,7 +211,7 @@ extension KafkaModel {
         client.queues[place].sent = 0
     }
 
-    /// Takes out of a queue what no broker has judged.
+    /// Removes the records of a queue that no broker has accepted or refused.
     func purge(_ client: Client, _ place: Int, _ failure: Failure = .purged) {
         let judged = client.queues[place].judged
         let sent = client.queues[place].sent
@@ -230,7 +230,7 @@ extension KafkaModel {
 
     // MARK: Leaders
 
-    /// The leader of a partition can't be reached, or can be again.
+    /// Makes the leader of a partition unreachable, or reachable again.
     func setLeader(_ topic: Topic, _ partition: Int, isAway: Bool) {
         let log = log(topic, partition)
         guard log.isAway != isAway else { return }

@@ -2,18 +2,18 @@
 struct KafkaReading {
     var isActive = false
     var isPaused = false
-    /// A fetch is under way, or the log knows that the client waits.
+    /// True while a fetch is under way, or waits in the log for records.
     var isFetching = false
     var isGroup = false
     var isolation = KafkaModel.Isolation.committed
     var policy = KafkaModel.ResetPolicy.earliest
     /// The next offset to hand out.
     var position: Int64 = 0
-    /// Fetched up to here.
+    /// Offset up to which records are fetched.
     var limit: Int64 = 0
-    /// Voids fetches of before.
+    /// Number that voids earlier fetches.
     var epoch: Int32 = 0
-    /// The entry at the position, while the log's layout is the same.
+    /// Index of the entry at the position; valid while the log's layout is unchanged.
     var index = 0
     var layout: Int32 = -1
     var incarnation = 0
@@ -23,7 +23,7 @@ extension KafkaModel {
     // MARK: Readers without a group
 
     /// Begins to read, without a group.
-    /// - Parameter offset: `nil` begins where the policy says.
+    /// - Parameter offset: where to begin; nil: the policy decides.
     func read(
         _ client: ClientID, _ topic: Topic, _ partition: Int, from offset: Int64?,
         isolation: Isolation = .committed, policy: ResetPolicy = .earliest
@@ -35,7 +35,7 @@ extension KafkaModel {
         end(clients[client], place(topic, partition))
     }
 
-    /// Goes on at another offset.
+    /// Continues at another offset.
     func seek(_ client: ClientID, _ topic: Topic, _ partition: Int, to offset: Int64) {
         let place = place(topic, partition)
         let reading = clients[client].readings[place]
@@ -44,7 +44,7 @@ extension KafkaModel {
         clients[client].readings[place].isPaused = reading.isPaused
     }
 
-    /// The position is known to the client alone.
+    /// Returns the reader's position, which only the client knows.
     func position(_ client: ClientID, _ topic: Topic, _ partition: Int) -> Int64? {
         let reading = clients[client].readings[place(topic, partition)]
         return reading.isActive ? reading.position : nil
@@ -80,8 +80,8 @@ extension KafkaModel {
 
     // MARK: Records
 
-    /// Hands out fetched records, a partition at a time. Nothing comes while a rebalance event waits for its answer.
-    /// - Returns: how many.
+    /// Returns fetched records, one partition at a time; none while a rebalance event waits for its answer.
+    /// - Returns: the number of records.
     @discardableResult
     func poll(_ id: ClientID, atMost most: Int, _ body: (borrowing ReadRecord) -> Void) -> Int {
         let client = clients[id]
@@ -119,7 +119,7 @@ extension KafkaModel {
         var count = 0
         if reading.position < reading.limit {
             if reading.layout != log.layout {
-                // Fetched before the topic was deleted: gone with it, as if it had been fetched too late.
+                // Records fetched before the topic was deleted are dropped with it.
                 reading.index = log.index(of: reading.position)
                 reading.layout = log.layout
             }
@@ -182,7 +182,7 @@ extension KafkaModel {
         isolation == .committed ? log.lastStable : log.end
     }
 
-    /// Everything that it may see is read.
+    /// Returns whether the client has read everything that it may see.
     private func waits(_ reading: KafkaReading, _ log: KafkaLog) -> Bool {
         reading.position >= end(log, reading.isolation) && reading.position <= log.end
     }
@@ -223,7 +223,7 @@ extension KafkaModel {
         let reading = client.readings[place]
         client.readings[place].incarnation = log.incarnation
         let end = end(log, reading.isolation)
-        // The high watermark is what a position is compared with.
+        // A position is compared with the high watermark.
         if reading.position < log.start || reading.position > log.end {
             return outOfRange(client, place, log)
         }

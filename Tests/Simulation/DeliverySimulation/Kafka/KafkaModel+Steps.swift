@@ -15,7 +15,7 @@ struct KafkaTransactionalClient {
 
     // MARK: Partitions
 
-    /// By topic: the transaction has them; the client wants them; the request under way names them.
+    /// By topic: partitions in the transaction, wanted by the client, and named by the request under way.
     var registered = SIMD4<UInt64>()
     var wanted = SIMD4<UInt64>()
     var asked = SIMD4<UInt64>()
@@ -25,15 +25,15 @@ struct KafkaTransactionalClient {
 
     // MARK: Steps
 
-    /// Under way, also after its caller has been told to try again.
+    /// Step under way, also after its caller got a retriable result; nil: none.
     var step: KafkaModel.TransactionStep?
     var stage = 0
     var stepEpoch: Int32 = 0
     var isAwaited = false
     var waitEpoch: Int32 = 0
-    /// On its way to the client.
+    /// Result on its way to the client.
     var answer = KafkaModel.StepResult.done
-    /// Came while nobody waited.
+    /// Result that arrived while no caller waited; nil: none.
     var unheard: KafkaModel.StepResult?
     var offsets: [KafkaModel.OffsetCommit] = []
     var membership = KafkaModel.Membership.unfenced
@@ -52,7 +52,7 @@ struct KafkaTransactionalClient {
 extension KafkaModel {
     // MARK: Calls
 
-    /// Each starts a step, and says whether it could: not while another's result is awaited.
+    /// Each call starts a step, and returns false while another step's result is awaited.
     @discardableResult
     func initialize(_ id: ClientID, timeout: UInt64? = nil) -> Bool { start(.initialize, id, timeout) }
 
@@ -75,7 +75,7 @@ extension KafkaModel {
     @discardableResult
     func abortTransaction(_ id: ClientID, timeout: UInt64? = nil) -> Bool { start(.abort, id, timeout) }
 
-    /// A step's result is to come.
+    /// Returns whether a step's result is awaited.
     func isBusy(_ id: ClientID) -> Bool { clients[id].transactional?.isAwaited ?? false }
 
     private func start(_ step: TransactionStep, _ id: ClientID, _ timeout: UInt64?) -> Bool {
@@ -95,7 +95,7 @@ extension KafkaModel {
                 client.events.append(.step(step, .misuse))
                 return true
             }
-            // It has gone on meanwhile.
+            // The step continued after its caller got a retriable result, and may have ended.
             if let result = transactional.unheard {
                 client.transactional!.unheard = nil
                 finish(client, step, result)
@@ -139,7 +139,7 @@ extension KafkaModel {
         }
     }
 
-    /// The caller waits for so long.
+    /// Sets how long the caller waits.
     private func limit(_ client: Client, _ step: TransactionStep, _ timeout: UInt64?) {
         var wait = timeout ?? configuration.stepTimeout
         if configuration.hastyPerMille > 0, draw.chance(configuration.hastyPerMille) {
@@ -149,7 +149,7 @@ extension KafkaModel {
             .stepTimedOut, at: now + wait, client: client.id, epoch: client.transactional!.waitEpoch)
     }
 
-    // MARK: Going on
+    // MARK: Progress
 
     /// Commit and abort wait until each record has its report; without anything at the coordinator they are done then.
     private func goOn(_ client: Client) {
@@ -167,7 +167,7 @@ extension KafkaModel {
         sendStep(client, after: 0, isFirst: true)
     }
 
-    /// A record of the client's has its report.
+    /// Records that a record of the client has its report.
     func reported(_ client: Client, _ failure: Failure?) {
         if let failure, failure != .purged, client.transactional!.phase == .open {
             client.transactional!.phase = .abortable(failure == .fenced ? .fenced : .recordLost)
@@ -181,7 +181,7 @@ extension KafkaModel {
         else { return }
         let epoch =
             step == .sendOffsets && transactional.stage == 1 ? group.epoch : transactionCoordinatorEpoch
-        // The coordinator went before its answer arrived.
+        // The coordinator became unreachable before its answer arrived.
         guard timer.subject == epoch else {
             return sendStep(client, after: configuration.retryPause, isFirst: false)
         }
@@ -211,7 +211,7 @@ extension KafkaModel {
         finish(client, step, result)
     }
 
-    /// The caller is told.
+    /// Ends a step, and passes its result to the caller.
     private func finish(_ client: Client, _ step: TransactionStep, _ result: StepResult) {
         client.transactional!.step = nil
         client.transactional!.isAwaited = false
@@ -234,7 +234,7 @@ extension KafkaModel {
         client.events.append(.step(step, result))
     }
 
-    /// The producer is at its end: what is queued comes back.
+    /// Fails the producer, and returns all queued records with failed reports.
     private func fail(_ client: Client, _ failure: Failure) {
         let transactional = client.transactional!
         if case .failed = transactional.phase { return }

@@ -2,13 +2,13 @@
 struct KafkaTransactionalID {
     enum State: UInt8 {
         case empty, ongoing
-        /// Decided, and not all markers are written.
+        /// The transaction is decided, and some markers aren't written yet.
         case ending
     }
 
     var epoch: Int32 = -1
     var state = State.empty
-    /// The last one, -1 before the first.
+    /// Last transaction; -1 before the first.
     var transaction: Int32 = -1
 }
 
@@ -32,7 +32,7 @@ struct KafkaTransaction {
 extension KafkaModel {
     enum Standing {
         case valid, fenced
-        /// The last transaction's markers aren't all written.
+        /// Some markers of the last transaction aren't written yet.
         case concurrent
     }
 
@@ -121,7 +121,7 @@ extension KafkaModel {
         transactions[timer.subject].offsets = []
         for (commit, serial) in transaction.offsets {
             group.unstable[commit.partition] -= 1
-            // A later commit outside of the transaction stays.
+            // A later commit outside of the transaction takes precedence.
             guard transaction.decision == .commit, serial > group.offsets[commit.partition].serial else {
                 continue
             }
@@ -142,7 +142,7 @@ extension KafkaModel {
         decide(identifier, .abort)
     }
 
-    /// A partition's log is a new one: no open transaction has it any more.
+    /// Removes a recreated partition from all open transactions.
     func forgetPlace(_ place: Int) {
         let bit = UInt64(1) << UInt64(place % Self.stride)
         for identifier in identifiers where identifier.state == .ongoing {
@@ -188,12 +188,12 @@ extension KafkaModel {
             epoch: timer.epoch, subject: transactionCoordinatorEpoch)
     }
 
-    /// A request that was to be sent by a process that is stopped, or dead.
+    /// Defers a request whose process is stopped; drops it when the process is dead.
     private func putOff(_ client: Client, _ timer: KafkaTimers.Timer) {
         if !client.isDead { client.deferred.append(timer) }
     }
 
-    /// A step's request reaches its coordinator. The subject tells a first one from those that follow.
+    /// A step's request reaches its coordinator. The timer's subject distinguishes the first request from later ones.
     func stepArrives(_ client: Client, _ timer: KafkaTimers.Timer) {
         guard let transactional = client.transactional, transactional.stepEpoch == timer.epoch,
             let step = transactional.step
@@ -243,7 +243,7 @@ extension KafkaModel {
         }
     }
 
-    /// The group's coordinator compares the membership, and keeps the offsets until the marker comes.
+    /// The group's coordinator checks the membership, and keeps the offsets until the marker arrives.
     private func offsetsArrive(_ client: Client, _ timer: KafkaTimers.Timer) {
         guard !group.isAway else { return sendStep(client, after: configuration.retryPause, isFirst: false) }
         let transactional = client.transactional!
@@ -273,7 +273,7 @@ extension KafkaModel {
         answerStep(client, failure.map { .abortable($0) } ?? .done)
     }
 
-    /// Sends a step's request, or sends it again.
+    /// Sends or repeats a step's request.
     func sendStep(_ client: Client, after pause: UInt64, isFirst: Bool) {
         timers.add(
             .stepArrives, at: now + pause + way(), client: client.id, epoch: client.transactional!.stepEpoch,

@@ -50,17 +50,17 @@ extension KafkaModel {
 
     enum Size: UInt8 {
         case normal
-        /// Refused by the topic: a report says so.
+        /// Refused by the topic, with a failed report.
         case tooLargeForTopic
         /// Refused by the client: nothing is queued.
         case tooLargeForClient
     }
 
-    /// A record, as its maker knows it.
+    /// A record, as its producer knows it.
     struct Record {
         /// The caller's handle.
         var payload: Int
-        /// A device token's number, or an item's.
+        /// Number of a device token or item.
         var key: Int
         var kind: UInt8 = 0
         var isTombstone = false
@@ -83,7 +83,7 @@ extension KafkaModel {
     /// Everything that a call, a report or a step can fail with.
     enum Failure: UInt8 {
         case timedOut, tooLarge, notAuthorised, unknownPartition
-        /// Taken out of the queue by an abort.
+        /// An abort removed the record from the queue.
         case purged
         /// The epoch is an older one: another client, or the coordinator, has taken the transactional identifier.
         case fenced
@@ -96,7 +96,7 @@ extension KafkaModel {
         /// The call doesn't fit the state.
         case misuse
 
-        /// The group has gone on without the member.
+        /// The group has moved on without the member.
         var isMembershipLost: Bool {
             self == .unknownMember || self == .illegalGeneration || self == .fencedInstance
         }
@@ -118,7 +118,7 @@ extension KafkaModel {
         /// -1 without an acknowledgement.
         var offset: Int64
         var failure: Failure?
-        /// A failed record is certainly not in the log.
+        /// True when a failed record is certainly not in the log.
         var isKnownUnwritten: Bool
     }
 
@@ -151,22 +151,22 @@ extension KafkaModel {
     struct Membership: Hashable {
         var member: Int
         var generation: Int32
-        /// No member: the coordinator compares nothing.
+        /// No member: the coordinator checks no membership.
         static let unfenced = Membership(member: 0, generation: -1)
     }
 
     enum Event {
-        /// `assign` answers it. The set may be empty.
+        /// Answered by `assign`. The set may be empty.
         case assigned(PartitionSet)
-        /// `unassign` answers it; the group waits.
+        /// Answered by `unassign`; the group waits.
         case revoked(PartitionSet)
-        /// `unassign` answers it; others may have the partitions already.
+        /// Answered by `unassign`; other members may have the partitions already.
         case lost(PartitionSet)
-        /// Another client has the instance's name. The consumer is at its end.
+        /// Another client has the instance's name. The consumer has failed.
         case instanceFenced
         case report(Report)
         case step(TransactionStep, StepResult)
-        /// The transactional producer is at its end.
+        /// The transactional producer has failed.
         case producerFailed(Failure)
         case committed(reference: Int, Failure?)
         case fetchedCommitted(reference: Int, [CommittedOffset], Failure?)
@@ -178,7 +178,7 @@ extension KafkaModel {
 
     enum ResetPolicy: UInt8 {
         case earliest, latest
-        /// An event tells, and reading stops.
+        /// Reports an event, and stops reading.
         case none
     }
 
@@ -197,7 +197,7 @@ extension KafkaModel {
         var time: UInt64
         var topic: Topic
         var partition: Int
-        /// The number of times that the topic was made anew.
+        /// Number of times that the topic was recreated.
         var incarnation: Int
         var offset: Int64
         var payload: Int

@@ -12,7 +12,7 @@ import DequeModule
 /// | `addClient()` | – |
 /// | `join(client, instance:)` | `assigned`, `revoked`, `lost`, `instanceFenced` |
 /// | `assign(client, offsets)` | answers `assigned`; reading begins |
-/// | `unassign(client)` | answers `revoked` and `lost`; the rebalance goes on |
+/// | `unassign(client)` | answers `revoked` and `lost`; the rebalance continues |
 /// | `leave(client)` | the group shares anew; no event follows |
 /// | `membership(client)` | `nil` for no member; taken for `sendOffsets` |
 /// | `commit(client, offsets)` | `committed` |
@@ -45,15 +45,15 @@ final class KafkaModel {
         var isDead = false
         var isStopped = false
         var isRunning: Bool { !isDead && !isStopped }
-        /// Timers that came while the process was stopped.
+        /// Timers that fell due while the process was stopped.
         var deferred: [KafkaTimers.Timer] = []
         var polledAt: UInt64 = 0
 
         // MARK: Reading
 
-        /// By place.
+        /// Readers by place.
         var readings: [KafkaReading]
-        /// Places that are read.
+        /// Places of the active readers.
         var reading: [Int] = []
         var nextReading = 0
 
@@ -77,7 +77,7 @@ final class KafkaModel {
         }
     }
 
-    /// The most partitions of a topic.
+    /// Highest number of partitions of a topic.
     static let stride = 64
 
     let configuration: Configuration
@@ -86,7 +86,7 @@ final class KafkaModel {
     var timers = KafkaTimers()
     var clients: [Client] = []
 
-    /// By place: topic and partition.
+    /// Logs by place: topic and partition.
     let logs: [KafkaLog]
     var partitionCounts: [Int]
     /// In the order of becoming visible.
@@ -96,13 +96,13 @@ final class KafkaModel {
 
     var identifiers: [KafkaTransactionalID] = []
     var transactions: [KafkaTransaction] = []
-    /// The coordinator of transactions can't be reached. The number changes each time that it goes.
+    /// Whether the coordinator of transactions is unreachable; the number grows each time it becomes so.
     var isTransactionCoordinatorAway = false
     var transactionCoordinatorEpoch = 0
 
     let group = KafkaGroup()
 
-    /// Every way through the network takes long.
+    /// Whether the network is slow.
     var isSlow = false
     private var unauthorised: Set<Topic> = []
     private var references = 0
@@ -125,7 +125,7 @@ final class KafkaModel {
 
     var nextEventTime: UInt64? { timers.firstTime }
 
-    /// Has everything happen up to a time.
+    /// Processes all events up to a time.
     func advance(to time: UInt64) {
         while let timer = timers.popDue(time) {
             now = max(now, timer.time)
@@ -144,7 +144,7 @@ final class KafkaModel {
         switch timer.kind {
         case .batchArrives:
             let client = clients[Int(timer.client)]
-            // It had left the process, or had not.
+            // The request may or may not have left the process.
             if client.isStopped, draw.chance(500) { return client.deferred.append(timer) }
             batchArrives(client, Int(timer.place), timer.epoch)
         case .groupRequest: groupRequest(clients[Int(timer.client)], timer.epoch)
@@ -179,7 +179,7 @@ final class KafkaModel {
         }
     }
 
-    /// The duration of a way through the network.
+    /// Returns the nanoseconds that a request or an answer is under way.
     @inline(__always)
     func way() -> UInt64 {
         if isSlow || draw.chance(configuration.slowPerMille) { return drawn(configuration.slowDelay) }
@@ -232,10 +232,10 @@ final class KafkaModel {
 
     func hasEvents(_ id: ClientID) -> Bool { clients[id].isRunning && !clients[id].events.isEmpty }
 
-    /// SIGSTOP: nothing leaves the process any more, and nothing reaches it.
+    /// SIGSTOP: nothing leaves or reaches the process.
     func stop(_ id: ClientID) { clients[id].isStopped = true }
 
-    /// SIGCONT: all that has come meanwhile reaches it now.
+    /// SIGCONT: everything that arrived meanwhile reaches the process now.
     func resume(_ id: ClientID) {
         let client = clients[id]
         guard client.isStopped else { return }
@@ -254,7 +254,7 @@ final class KafkaModel {
         }
     }
 
-    /// SIGKILL: records that hadn't left are gone. Requests on their way may still arrive.
+    /// SIGKILL: records that hadn't left are lost. Requests under way may still arrive.
     func crash(_ id: ClientID) {
         let client = clients[id]
         guard !client.isDead else { return }
@@ -273,7 +273,7 @@ final class KafkaModel {
         client.consumer.owned = []
     }
 
-    /// An end in order: it leaves the group. Records without a report are lost, as with a crash.
+    /// Orderly end: the client leaves the group. Records without a report are lost, as with a crash.
     func close(_ id: ClientID) {
         if clients[id].consumer.exists { leave(id) }
         crash(id)

@@ -1,4 +1,4 @@
-/// The things to come, in the order of their time, then of their making.
+/// Timers in the order of their times, then of their creation.
 struct KafkaTimers {
     enum Kind: UInt8 {
         // At the brokers.
@@ -17,7 +17,7 @@ struct KafkaTimers {
         var kind: Kind
         var client: Int32
         var place: Int32
-        /// Compared with that of its subject: an older one has no effect.
+        /// Epoch of the timer's subject; a timer of an older epoch has no effect.
         var epoch: Int32
         var subject: Int
 
@@ -53,7 +53,7 @@ struct KafkaTimers {
         }
     }
 
-    /// The first one, if its time has come.
+    /// Removes and returns the first timer that is due; nil: none is.
     mutating func popDue(_ now: UInt64) -> Timer? {
         guard let first = heap.first, first.time <= now else { return nil }
         let last = heap.removeLast()
