@@ -74,7 +74,7 @@ public struct StoreReader {
     private func visitItems(_ iterator: StoreIterator, _ visit: (Item) -> Bool) throws(RetryStoreError) {
         while iterator.isValid {
             let value = iterator.value
-            if let key = ItemKeyBytes(iterator.key)?.key, !RelocationMarkerBytes.isKey(key),
+            if let key = ItemKeyBytes(iterator.key)?.key, !RelocationMarkBytes.isKey(key),
                 let due = DueBytes(prefixOf: value)?.due
             {
                 let push = UnsafeRawBufferPointer(rebasing: value[DueBytes.count...])
@@ -86,7 +86,7 @@ public struct StoreReader {
     }
 
     /// Visits the marks of a partition by offset until `visit` returns false.
-    public func visitMarks(of partition: Int32, _ visit: (RelocationMarker) -> Bool) throws(RetryStoreError) {
+    public func visitMarks(of partition: Int32, _ visit: (RelocationMark) -> Bool) throws(RetryStoreError) {
         guard let partition = opened[partition] else { return }
         try partition.items.visitMarks { mark, _ in mark.map(visit) ?? true }
     }

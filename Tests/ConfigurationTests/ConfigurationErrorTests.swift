@@ -45,7 +45,8 @@ private let mistakes: [Mistake] = [
         "bootstrap-servers:", "bootstrap_servers:", key: "kafka.bootstrap_servers", line: 2,
         says: "in `kafka`", "did you mean `bootstrap-servers`?"),
     Mistake(
-        "environment: development", "colour: red", key: "apns.colour", line: 4, says: "known settings are: environment"
+        "environment: development", "colour: red", key: "apns.colour", line: 4,
+        says: "known settings are: environment"
     ),
     Mistake(
         "key-id:", "certificate-file:", key: "credentials.team.certificate-file", line: 9, says: "no such"),

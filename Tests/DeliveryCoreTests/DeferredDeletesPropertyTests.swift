@@ -16,7 +16,7 @@ private struct NaiveRemovalOrder {
     }
 
     var steps: [Step] = []
-    var commits: [(issued: Int, isUnderWay: Bool, isTaken: Bool)] = []
+    var commits: [(issued: Int, isUnderWay: Bool, isAccepted: Bool)] = []
     var moment = 0
 
     func before(_ index: Int) -> [Step] { steps[..<index].filter { $0.device == steps[index].device } }
@@ -39,7 +39,7 @@ private struct NaiveRemovalOrder {
             return steps[index].done == nil && before(index).allSatisfy { $0.done != nil }
         }
         guard let turn = turn(index) else { return false }
-        return commits.contains { $0.isTaken && $0.issued > turn }
+        return commits.contains { $0.isAccepted && $0.issued > turn }
     }
 
     var needsCommit: Bool {
@@ -84,10 +84,10 @@ struct DeferredDeletesPropertyTests {
             serials.append(order.commitIssued())
             naive.commits.append((naive.moment, true, false))
         }
-        func settle(_ index: Int, isTaken: Bool) {
+        func settle(_ index: Int, isAccepted: Bool) {
             naive.commits[index].isUnderWay = false
-            naive.commits[index].isTaken = isTaken
-            if isTaken { order.commitTaken(serials[index]) } else { order.commitFailed(serials[index]) }
+            naive.commits[index].isAccepted = isAccepted
+            if isAccepted { order.commitTaken(serials[index]) } else { order.commitFailed(serials[index]) }
         }
         func write(_ index: Int) {
             let (device, offset) = asked.remove(at: index)
@@ -142,7 +142,7 @@ struct DeferredDeletesPropertyTests {
             case ..<60: issue()
             case ..<78:
                 guard let index = underWay.randomElement(using: &random) else { continue }
-                settle(index, isTaken: Int.random(in: 0..<4, using: &random) > 0)
+                settle(index, isAccepted: Int.random(in: 0..<4, using: &random) > 0)
             default:
                 // Only each device's first removal, and devices in any order.
                 let firsts = asked.indices.filter { index in
@@ -159,7 +159,7 @@ struct DeferredDeletesPropertyTests {
         }
 
         for index in naive.commits.indices where naive.commits[index].isUnderWay {
-            settle(index, isTaken: false)
+            settle(index, isAccepted: false)
             compare()
         }
         var rounds = 0
@@ -168,7 +168,7 @@ struct DeferredDeletesPropertyTests {
             if order.needsCommit {
                 issue()
                 compare()
-                settle(serials.count - 1, isTaken: true)
+                settle(serials.count - 1, isAccepted: true)
                 compare()
             }
             while !asked.isEmpty {

@@ -143,7 +143,7 @@ struct DeliveryRetryTests {
         #expect(harness.machine.milestones.stored == 0)
     }
 
-    @Test func acceptedPushEndsTheDeviceHold() {
+    @Test func acceptedPushEndsTheDevicePause() {
         var harness = DeliveryHarness()
         harness.push("a")
         harness.push("b")

@@ -120,7 +120,7 @@ import Testing
     }
 
     /// Restores the first device's item, which then waits for its return.
-    private func deviceLimited(devices: Int) -> Bed {
+    private func bedWithFullReturns(devices: Int) -> Bed {
         let bed = Bed(devices: devices)
         let first = bed.report(0)
         #expect(bed.requestLoads() == [.load(bed.device(0), 0, withItems: true)])
@@ -132,7 +132,7 @@ import Testing
     }
 
     @Test func returningDevicesItemsStayStoredUntilItsTurn() {
-        let bed = deviceLimited(devices: 2)
+        let bed = bedWithFullReturns(devices: 2)
         let report = bed.report(1)
         #expect(
             bed.requestLoads() == [.load(bed.device(1), 0, withItems: false)], "only its presence is loaded")
@@ -161,7 +161,7 @@ import Testing
     }
 
     @Test func pushAfterTheReportLoadsTheItems() {
-        let bed = deviceLimited(devices: 2)
+        let bed = bedWithFullReturns(devices: 2)
         let report = bed.report(1)
         #expect(bed.requestLoads() == [.load(bed.device(1), 0, withItems: false)])
         let push = bed.report(1, isReturn: false, isPush: true)
@@ -173,7 +173,7 @@ import Testing
     }
 
     @Test func pushWaitingWithTheReportLoadsTheItems() {
-        let bed = deviceLimited(devices: 2)
+        let bed = bedWithFullReturns(devices: 2)
         let report = bed.report(1)
         let push = bed.report(1, isReturn: false, isPush: true)
         #expect(bed.requestLoads() == [.load(bed.device(1), 0, withItems: true)])
@@ -182,7 +182,7 @@ import Testing
     }
 
     @Test func reportDoesNotDelayDueItems() {
-        let bed = deviceLimited(devices: 3)
+        let bed = bedWithFullReturns(devices: 3)
         bed.residency.due(bed.device(1), 0)
         let report = bed.report(1)
         #expect(bed.requestLoads() == [.load(bed.device(1), 0, withItems: true)])
@@ -202,7 +202,7 @@ import Testing
     }
 
     @Test func deviceWithoutItemsAwaitsNoTurn() {
-        let bed = deviceLimited(devices: 1)
+        let bed = bedWithFullReturns(devices: 1)
         let report = bed.report(5)
         #expect(bed.requestLoads() == [.load(bed.device(5), 0, withItems: true)])
         _ = bed.load(presence: nil)
@@ -224,7 +224,7 @@ import Testing
     }
 
     @Test func itemsOfAnotherPartitionLoadAtOnce() {
-        let bed = deviceLimited(devices: 2)
+        let bed = bedWithFullReturns(devices: 2)
         bed.residency.found(bed.device(1), offset: 5, 1)
         _ = bed.report(1)
         let asked = bed.requestLoads()
@@ -233,7 +233,7 @@ import Testing
     }
 
     @Test func outdatedReportAwaitsNoTurn() {
-        let bed = deviceLimited(devices: 2)
+        let bed = bedWithFullReturns(devices: 2)
         _ = bed.report(1)
         _ = bed.requestLoads()
         #expect(bed.load() == 0)

@@ -23,7 +23,7 @@ import Testing
         #expect(restore.takeActions().isEmpty)
         #expect(restore.stage(4) == .restoring)
         restore.restored(attempts[1], position: 7)
-        #expect(restore.takeActions() == [.loadMarkers(attempts[1])])
+        #expect(restore.takeActions() == [.loadMarks(attempts[1])])
     }
 
     @Test func restoreAnswerOfAReplacedCopyIsIgnored() {

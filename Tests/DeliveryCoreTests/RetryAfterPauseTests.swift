@@ -84,7 +84,7 @@ struct RetryAfterPauseTests {
         #expect(harness.waiting == ["a"])
     }
 
-    @Test func acceptedPushEndsThePoolHold() {
+    @Test func acceptedPushEndsThePoolPause() {
         var harness = DeliveryHarness { $0.retry.retryAfterLimitMilliseconds = 3_600_000 }
         harness.push("a")
         harness.push("b") { $0.pool = 1 }

@@ -37,7 +37,7 @@ import Testing
         script.assign([0])
         _ = script.take(0)
         script.deliver(0)
-        script.tell { $0.stop(at: $1) }
+        script.apply { $0.stop(at: $1) }
         script.reportAll { _ in .drained(0) }
         script.reportAll { _ in .settledAll }
         _ = finish(script, produced: 0)
@@ -55,7 +55,7 @@ import Testing
         progress.completed = [.init(place: RecordPlace(partitionSlot: 0, offset: 0), isRepeated: false)]
         progress.freed = [0: 1]
         script.report(0, .progress(progress))
-        script.tell { $0.stop(at: $1) }
+        script.apply { $0.stop(at: $1) }
         script.pass(30 * WorkerScript.second)
         script.tick()
         #expect(sentOffsets(finish(script, produced: 0)) == [1])
@@ -66,7 +66,7 @@ import Testing
     @Test func lastTransactionAbortsWhenOffsetsCannotBeSent() {
         let script = openTransaction()
         script.deliver(0)
-        script.tell { $0.stop(at: $1) }
+        script.apply { $0.stop(at: $1) }
         script.pass(30 * WorkerScript.second)
         script.tick()
         #expect(sentOffsets(finish(script, produced: 1)) == [1])
@@ -81,9 +81,9 @@ import Testing
         script.assign([0])
         _ = script.take(0)
         var room = 1
-        script.tell { room = $0.room(atMost: 100, bytesHeld: 0, storeQueueBytes: 0, at: $1) }
+        script.apply { room = $0.room(atMost: 100, bytesHeld: 0, storeQueueBytes: 0, at: $1) }
         #expect(room == 0)
-        script.tell { $0.stop(at: $1) }
+        script.apply { $0.stop(at: $1) }
         #expect(!(script.deliver(0) + script.polled()).contains(.poll))
     }
 }

@@ -25,12 +25,12 @@ import Testing
         script.pass(WorkerScript.second)
         #expect(script.tick().compactMap(\.request).contains(.flush))
         #expect(script.flushAll() == [.sync])
-        let failed = script.tell { $0.synced(isDone: false, at: $1) }
+        let failed = script.apply { $0.synced(isDone: false, at: $1) }
         #expect(failed.allSatisfy { $0.commit == nil })
         script.pass(WorkerScript.second)
         #expect(script.tick().compactMap(\.request).contains(.flush), "the flush is repeated")
         #expect(script.flushAll() == [.sync])
-        let done = script.tell { $0.synced(isDone: true, at: $1) }
+        let done = script.apply { $0.synced(isDone: true, at: $1) }
         #expect(done.contains { $0.commit != nil })
     }
 
@@ -40,11 +40,11 @@ import Testing
         _ = script.take(0)
         script.deliver(0)
         // Acknowledged before the shard has counted the change.
-        script.tell { $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 8, at: $1) }
+        script.apply { $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 8, at: $1) }
         script.pass(WorkerScript.second)
         script.tick()
         #expect(script.flushAll(produced: 2).allSatisfy { $0.commit == nil }, "an acknowledgement is missing")
-        let emitted = script.tell {
+        let emitted = script.apply {
             $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 9, at: $1)
         }
         #expect(emitted.contains { $0.commit != nil })
@@ -64,7 +64,7 @@ import Testing
         let asked = script.tick().compactMap(\.commit)
         #expect(asked.map(\.set.kind) == [.membership])
         let ticket = try #require(asked.first?.ticket)
-        script.tell { $0.committed(ticket, fault: nil, at: $1) }
+        script.apply { $0.committed(ticket, fault: nil, at: $1) }
         script.reportAll { _ in .passed(1) }
         let isInDoubt = script.machine.isMembershipInDoubt
         #expect(!isInDoubt)
@@ -82,7 +82,7 @@ import Testing
         let commit = try #require(script.tick().compactMap(\.commit).first)
         #expect(commit.set.parts.map(\.point.offset) == [4])
         script.pass(30 * WorkerScript.second)
-        script.tell { $0.committed(commit.ticket, fault: .partitionsLost, at: $1) }
+        script.apply { $0.committed(commit.ticket, fault: .partitionsLost, at: $1) }
         let asked = script.tick().compactMap(\.commit)
         #expect(asked.map(\.set.kind) == [.membership])
         #expect(asked.first?.set.parts.map(\.point.offset) == [4])
@@ -109,7 +109,7 @@ import Testing
         _ = script.take(0)
         script.deliver(0)
         script.pass(WorkerScript.second)
-        let closing = script.tell { $0.wake(at: $1) }
+        let closing = script.apply { $0.wake(at: $1) }
         #expect(closing.compactMap(\.request) == [.freeze(number: 1, atOnce: false)])
         #expect(script.report(0, .frozen(number: 7, produced: 9)) == [], "of another transaction")
         let frozen = script.freezeAll(1, produced: 1)
@@ -130,9 +130,9 @@ import Testing
         _ = script.take(0)
         script.deliver(0)
         script.pass(WorkerScript.second)
-        script.tell { $0.wake(at: $1) }
+        script.apply { $0.wake(at: $1) }
         #expect(script.freezeAll(1, produced: 2) == [], "a report is missing")
-        script.tell { $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 0, at: $1) }
+        script.apply { $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 0, at: $1) }
         #expect(script.polled().contains { if case .sendOffsets = $0 { true } else { false } })
     }
 
@@ -141,10 +141,10 @@ import Testing
         _ = script.take(0)
         script.deliver(0)
         script.pass(WorkerScript.second)
-        script.tell { $0.wake(at: $1) }
+        script.apply { $0.wake(at: $1) }
         script.report(0, .frozen(number: 1, produced: 1))
         // The second shard waits for room in the producer.
-        let lost = script.tell { machine, now in
+        let lost = script.apply { machine, now in
             _ = machine.lost(
                 RecordPlace(partitionSlot: 0, offset: 9), isOffsetDone: true,
                 KafkaFault("timeout", .retriable),
@@ -163,14 +163,14 @@ import Testing
         _ = script.take(0)
         script.deliver(0)
         script.pass(WorkerScript.second)
-        script.tell { $0.wake(at: $1) }
+        script.apply { $0.wake(at: $1) }
         script.freezeAll(1, produced: 1)
         script.step(.sendOffsets)
         script.step(.commit)
         script.step(.begin, .abortable(KafkaFault("fault")))
         script.step(.abort)
         script.pass(WorkerScript.second)
-        script.tell { $0.wake(at: $1) }
+        script.apply { $0.wake(at: $1) }
         #expect(
             script.step(.begin).compactMap(\.request)
                 == [.thaw(number: 3, repeating: nil, omitsValues: nil)])
@@ -180,7 +180,7 @@ import Testing
         let script = open()
         _ = script.take(0)
         script.deliver(0)
-        script.tell { $0.stop(at: $1) }
+        script.apply { $0.stop(at: $1) }
         script.pass(30 * WorkerScript.second)
         script.tick()
         let emitted = script.reportAll { shard in
@@ -192,7 +192,7 @@ import Testing
         #expect(emitted.contains(.step(.abort)))
         let end = script.step(.abort)
         #expect(end.contains { if case .close = $0 { true } else { false } })
-        script.tell { machine, _ in machine.closed() }
+        script.apply { machine, _ in machine.closed() }
         #expect(script.actions.last == .ended(WorkerEnd(failure: nil, isClean: false)))
     }
 
@@ -205,7 +205,7 @@ import Testing
         script.freezeAll(1, produced: 1)
         #expect(script.actions.contains(.step(.abort)))
         // The shards end before the next transaction begins, so they repeat nothing in it.
-        script.tell { $0.stop(at: $1) }
+        script.apply { $0.stop(at: $1) }
         script.pass(30 * WorkerScript.second)
         script.tick()
         script.reportAll { shard in
@@ -234,13 +234,13 @@ import Testing
 
     @Test func failedOffsetFetchIsRepeatedAndOldAnswersIgnored() {
         let script = WorkerScript()
-        let emitted = script.tell { $0.assigned([0], at: $1) }
+        let emitted = script.apply { $0.assigned([0], at: $1) }
         guard case .fetchCommitted(_, let ticket, _, _)? = emitted.last else {
             Issue.record("the offsets aren't fetched")
             return
         }
-        script.tell { $0.fetched(ticket, .failure(KafkaFault("away", .retriable)), at: $1) }
-        script.tell { $0.fetched(ticket, .success([]), at: $1) }
+        script.apply { $0.fetched(ticket, .failure(KafkaFault("away", .retriable)), at: $1) }
+        script.apply { $0.fetched(ticket, .success([]), at: $1) }
         #expect(script.read { $0.arriving == 1 })
         #expect(script.passTicks(12).contains { $0.isFetch })
     }
@@ -249,14 +249,14 @@ import Testing
         let script = WorkerScript()
         script.assign([0, 1])
         _ = script.take(0)
-        let revoked = script.tell { $0.revoked([0], isLost: false, at: $1) }
+        let revoked = script.apply { $0.revoked([0], isLost: false, at: $1) }
         #expect(revoked.compactMap(\.request) == [.abandon(slots: [0], isLost: false)])
         script.reportAll { _ in .abandoned([SlotCount(slot: 0, count: 0)]) }
         #expect(!script.actions.contains(.unassign([0])), "a job is in flight")
         script.deliver(0)
         let commit = try #require(script.polled().compactMap(\.commit).first)
         #expect(commit.set.parts.map(\.partition) == [0])
-        let done = script.tell { $0.committed(commit.ticket, fault: nil, at: $1) }
+        let done = script.apply { $0.committed(commit.ticket, fault: nil, at: $1) }
         #expect(done.contains(.unassign([0])))
         #expect(script.read { $0.assignedPartitions == 1 })
     }
@@ -266,7 +266,7 @@ import Testing
         let script = WorkerScript(jobs: lostJobs)
         script.assign([0])
         for offset in 0..<Int64(lostJobs) { _ = script.take(offset) }
-        let lost = script.tell { $0.revoked([0], isLost: true, at: $1) }
+        let lost = script.apply { $0.revoked([0], isLost: true, at: $1) }
         #expect(lost.contains(.unassign([0])))
         #expect(lost.compactMap(\.request).contains(.release(slot: 0)))
         // Reports of these jobs never arrive, because an aborted transaction had them.
@@ -281,14 +281,14 @@ import Testing
 
     @Test func assignmentIsAnsweredBeforeTheOffsetIsKnown() throws {
         let script = WorkerScript()
-        let emitted = script.tell { $0.assigned([0], at: $1) }
+        let emitted = script.apply { $0.assigned([0], at: $1) }
         #expect(emitted.first == .assign([]))
         #expect(script.read { !$0.isAssigned })
         guard case .fetchCommitted(let asked, let ticket, _, _)? = emitted.last else {
             Issue.record("the offsets aren't fetched")
             return
         }
-        let read = script.tell { machine, now in
+        let read = script.apply { machine, now in
             machine.fetched(
                 ticket, .success(asked.map { FetchedOffset(partition: $0, offset: 5, logEnd: 1_000) }),
                 at: now)
@@ -307,9 +307,9 @@ import Testing
         let script = WorkerScript(.changelog)
         let copies = try script.openCopies([0, 1])
         let (stuck, good) = (copies[0], copies[1])
-        script.tell { $0.restoreInterrupted(stuck, KafkaFault("no leader", .retriable), at: $1) }
-        script.tell { $0.restored(good, position: 7, at: $1) }
-        let emitted = script.tell { $0.loadedMarkers(good, isLoaded: true, at: $1) }
+        script.apply { $0.restoreInterrupted(stuck, KafkaFault("no leader", .retriable), at: $1) }
+        script.apply { $0.restored(good, position: 7, at: $1) }
+        let emitted = script.apply { $0.loadedMarks(good, isLoaded: true, at: $1) }
         let read = try script.answerOffsets(emitted)
         #expect(read.contains(.assign([PartitionBegin(partition: good.partition, offset: 3)])))
         #expect(script.read { $0.assignedPartitions == 1 })
@@ -324,14 +324,14 @@ import Testing
     @Test func partitionRevokedDuringRestoreDoesNotAffectOthers() throws {
         let script = WorkerScript(.changelog)
         let copies = try script.openCopies([0, 1])
-        let revoked = script.tell { $0.revoked([0], isLost: false, at: $1) }
+        let revoked = script.apply { $0.revoked([0], isLost: false, at: $1) }
         #expect(revoked.contains(.restore(.cancel([0]))))
         script.passTicks(2)
         #expect(script.actions.contains(.unassign([0])))
         // A late answer for the revoked partition is ignored.
-        script.tell { $0.restored(copies[0], position: 7, at: $1) }
-        script.tell { $0.restored(copies[1], position: 7, at: $1) }
-        let emitted = script.tell { $0.loadedMarkers(copies[1], isLoaded: true, at: $1) }
+        script.apply { $0.restored(copies[0], position: 7, at: $1) }
+        script.apply { $0.restored(copies[1], position: 7, at: $1) }
+        let emitted = script.apply { $0.loadedMarks(copies[1], isLoaded: true, at: $1) }
         let read = try script.answerOffsets(emitted)
         #expect(read.contains(.assign([PartitionBegin(partition: 1, offset: 3)])))
         #expect(script.read { $0.arriving == nil })
@@ -341,13 +341,13 @@ import Testing
         let script = WorkerScript(.changelog)
         let copies = try script.openCopies([4])
         let fault = KafkaFault("no such partition", .unknownPartition)
-        let interrupted = script.tell { $0.restoreInterrupted(copies[0], fault, at: $1) }
+        let interrupted = script.apply { $0.restoreInterrupted(copies[0], fault, at: $1) }
         #expect(interrupted.contains(.extendChangelog))
         #expect(script.read { $0.failure == nil }, "the worker keeps running")
         var attempts = 0
         for _ in 0..<400 {
             for case .restore(.restore(let copies)) in script.passTicks(1) {
-                let emitted = script.tell { $0.restoreInterrupted(copies[0], fault, at: $1) }
+                let emitted = script.apply { $0.restoreInterrupted(copies[0], fault, at: $1) }
                 if emitted.contains(.extendChangelog) { attempts += 1 }
             }
         }
@@ -363,14 +363,14 @@ import Testing
         }
         let first = looks(script.passTicks(11))
         #expect(first.count == 1 && first[0].topic == nil)
-        script.tell { $0.foundSuspended(first[0], [], cursor: nil, isEnd: true, at: $1) }
+        script.apply { $0.foundSuspended(first[0], [], cursor: nil, isEnd: true, at: $1) }
         script.report(1, .topicSuspended(7))
         #expect(looks(script.passTicks(11)).isEmpty)
         let look = looks(script.report(1, .topicResumed(7)))
         #expect(look.map(\.topic) == [7])
         let item = DueItem(due: 5, device: DeviceKey(high: 1, low: 1 << 32), offset: 400)
         let later = DueItem(due: 6, device: DeviceKey(high: 2, low: 1 << 32), offset: 500)
-        let found = script.tell { machine, now in
+        let found = script.apply { machine, now in
             machine.foundSuspended(
                 look[0], [.init(item: item, topic: 7), .init(item: later, topic: 7)], cursor: later,
                 isEnd: true, at: now)
@@ -395,23 +395,23 @@ import Testing
         let slot = looks.last?.slot
         #expect(slot == 1)
         let item = DueItem(due: 5, device: DeviceKey(high: 1, low: 1), offset: 400)
-        let found = script.tell { $0.found(1, [item], isEnd: true, at: $1) }
+        let found = script.apply { $0.found(1, [item], isEnd: true, at: $1) }
         #expect(found.contains { if case .request(_, .due(1, [item], _)) = $0 { true } else { false } })
     }
 
     /// The topic was recreated while no worker ran. The store has items of offsets that the log lacks.
     @Test func itemsBeyondTheLogEndAreLoadedFromTheStore() throws {
         let script = WorkerScript(.local)
-        var emitted = script.tell { $0.assigned([0], at: $1) }
+        var emitted = script.apply { $0.assigned([0], at: $1) }
         for case .restore(.open(let attempt)) in emitted {
-            emitted = script.tell { $0.opened(attempt, isOpen: true, at: $1) }
-            script.tell { $0.loadedMarkers(attempt, isLoaded: true, at: $1) }
+            emitted = script.apply { $0.opened(attempt, isOpen: true, at: $1) }
+            script.apply { $0.loadedMarks(attempt, isLoaded: true, at: $1) }
         }
         guard case .fetchCommitted(_, let ticket, _, _)? = script.actions.last(where: \.isFetch) else {
             Issue.record("the offsets aren't fetched")
             return
         }
-        let begun = script.tell { machine, now in
+        let begun = script.apply { machine, now in
             machine.fetched(
                 ticket, .success([FetchedOffset(partition: 0, offset: 10, logEnd: 300)]), at: now)
         }
@@ -421,7 +421,7 @@ import Testing
         script.passTicks(11)
         let device = DeviceKey(high: 1, low: 1)
         let items = [5, 200, 300].map { DueItem(due: 5, device: device, offset: $0) }
-        let found = script.tell { $0.found(0, items, isEnd: true, at: $1) }
+        let found = script.apply { $0.found(0, items, isEnd: true, at: $1) }
         let due = found.compactMap { action -> [DueItem]? in
             if case .request(_, .due(_, let items, _)) = action { items } else { nil }
         }
@@ -474,14 +474,14 @@ import Testing
         let script = WorkerScript(.local)
         script.assign([0])
         var room = 0
-        let behind = script.tell {
+        let behind = script.apply {
             room = $0.room(atMost: 100, bytesHeld: 0, storeQueueBytes: 65 << 20, at: $1)
         }
         #expect(behind.contains(.pause([0])))
         #expect(room == 1, "events must still be served")
-        script.tell { room = $0.room(atMost: 100, bytesHeld: 0, storeQueueBytes: 40 << 20, at: $1) }
+        script.apply { room = $0.room(atMost: 100, bytesHeld: 0, storeQueueBytes: 40 << 20, at: $1) }
         #expect(room == 1)
-        let after = script.tell {
+        let after = script.apply {
             room = $0.room(atMost: 100, bytesHeld: 0, storeQueueBytes: 30 << 20, at: $1)
         }
         #expect(after.contains(.resume([0])))
@@ -494,7 +494,7 @@ import Testing
         _ = script.take(0)
         script.deliver(0)
         script.pass(WorkerScript.second)
-        script.tell { $0.wake(at: $1) }
+        script.apply { $0.wake(at: $1) }
         guard case .sendOffsets(let parts)? = script.freezeAll(1, produced: 1).last else {
             Issue.record("no offsets")
             return
@@ -509,7 +509,7 @@ import Testing
         script.assign([0])
         _ = script.take(0)
         script.deliver(0)
-        script.tell { $0.stop(at: $1) }
+        script.apply { $0.stop(at: $1) }
         script.reportAll { _ in .drained(0) }
         script.reportAll { _ in .settledAll }
         script.reportAll { shard in
@@ -524,7 +524,7 @@ import Testing
             .flushed(ShardFlush(epoch: ChangeEpoch(shard: UInt16(shard), epoch: 1)))
         }
         #expect(emitted == [.sync])
-        #expect(script.tell { $0.synced(isDone: true, at: $1) }.contains { $0.commit?.set.kind == .last })
+        #expect(script.apply { $0.synced(isDone: true, at: $1) }.contains { $0.commit?.set.kind == .last })
     }
 
     @Test func lastCommitWaitsForTheShardsLastChanges() {
@@ -532,7 +532,7 @@ import Testing
         script.assign([0])
         _ = script.take(0)
         script.deliver(0)
-        script.tell { $0.stop(at: $1) }
+        script.apply { $0.stop(at: $1) }
         script.reportAll { _ in .drained(0) }
         script.reportAll { _ in .settledAll }
         script.reportAll { shard in
@@ -545,7 +545,7 @@ import Testing
         }
         script.polled()
         #expect(script.flushAll(epoch: 1).allSatisfy { $0.commit == nil }, "a change isn't acknowledged")
-        let emitted = script.tell {
+        let emitted = script.apply {
             $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 0, at: $1)
         }
         #expect(emitted.contains { $0.commit?.set.kind == .last })
@@ -557,7 +557,7 @@ import Testing
         script.assign([0])
         _ = script.take(0)
         script.deliver(0)
-        script.tell { $0.stop(at: $1) }
+        script.apply { $0.stop(at: $1) }
         script.reportAll { _ in .drained(0) }
         script.reportAll { _ in .settledAll }
         script.reportAll { shard in
@@ -574,13 +574,13 @@ import Testing
 
     @Test func copyIsCheckpointedOnlyAfterEndedItemsAreRemoved() throws {
         let script = open()
-        script.tell { $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 8, at: $1) }
+        script.apply { $0.changeDelivered(ChangeEpoch(shard: 0, epoch: 0), partition: 0, offset: 8, at: $1) }
         script.deliver(0, isStored: true, isOffsetDone: true)
-        script.tell { $0.stop(at: $1) }
+        script.apply { $0.stop(at: $1) }
         script.reportAll { _ in .drained(0) }
         script.reportAll { _ in .settledAll }
         script.pass(WorkerScript.second)
-        script.tell { $0.wake(at: $1) }
+        script.apply { $0.wake(at: $1) }
         script.freezeAll(1, produced: 2)
         script.step(.sendOffsets)
         let committed = script.step(.commit)
@@ -597,7 +597,7 @@ import Testing
         let checkpoint = try #require(flushed.firstIndex(of: .checkpoint(partition: 0, position: 9)))
         let close = try #require(flushed.firstIndex { if case .close = $0 { true } else { false } })
         #expect(checkpoint < close)
-        script.tell { machine, _ in machine.closed() }
+        script.apply { machine, _ in machine.closed() }
         #expect(script.actions.last == .ended(WorkerEnd(failure: nil, isClean: true)))
     }
 }

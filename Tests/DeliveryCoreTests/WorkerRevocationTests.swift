@@ -12,7 +12,7 @@ import Testing
     @Test func lostPartitionEndsOnEveryShard() {
         let script = WorkerScript()
         script.assign([0, 1])
-        let lost = script.tell { $0.revoked([1], isLost: true, at: $1) }
+        let lost = script.apply { $0.revoked([1], isLost: true, at: $1) }
         #expect(lost.compactMap(\.request).contains(.end(slots: [1])))
     }
 
@@ -20,7 +20,7 @@ import Testing
         let script = WorkerScript()
         script.assign([0])
         for offset in Int64(0)..<3 { _ = script.take(offset) }
-        script.tell { $0.revoked([0], isLost: true, at: $1) }
+        script.apply { $0.revoked([0], isLost: true, at: $1) }
         #expect(script.machine.gate.total.jobs == 3)
         script.report(1, .gaveBack(slot: 0))
         #expect(script.machine.gate.total.jobs == 2)
@@ -30,7 +30,7 @@ import Testing
         let script = WorkerScript()
         script.assign([0])
         _ = script.take(0)
-        script.tell { $0.revoked([0], isLost: false, at: $1) }
+        script.apply { $0.revoked([0], isLost: false, at: $1) }
         let abandoned = script.reportAll { _ in .abandoned([SlotCount(slot: 0, count: 0)]) }
         #expect(abandoned.allSatisfy { $0.commit == nil }, "a job is in flight")
         let emitted = script.report(0, .gaveBack(slot: 0))
@@ -46,7 +46,7 @@ import Testing
         script.pass(30 * WorkerScript.second)
         script.tick()
         #expect(script.read { $0.isMembershipInDoubt })
-        let revoked = script.tell { $0.revoked([0], isLost: false, at: $1) }
+        let revoked = script.apply { $0.revoked([0], isLost: false, at: $1) }
         #expect(abandonments(revoked) == [.abandon(slots: [0], isLost: false)])
         // The job's outcome never arrives, and neither does the group's answer.
         var emitted: [WorkerAction] = []

@@ -19,12 +19,12 @@ final class WorkerScript {
                 drainDeadline: 20 * Self.second,
                 revokeDeadline: 10 * Self.second, sessionTimeout: 10 * Self.second, readsFromBeginning: true,
                 highestOffset: 1 << 40), now: now)
-        tell { $0.start(at: $1) }
+        apply { $0.start(at: $1) }
     }
 
     /// Passes an event to the machine. Returns the actions that follow.
     @discardableResult
-    func tell(_ fact: (inout WorkerMachine, UInt64) -> Void) -> [WorkerAction] {
+    func apply(_ fact: (inout WorkerMachine, UInt64) -> Void) -> [WorkerAction] {
         fact(&machine, now)
         var emitted: [WorkerAction] = []
         while let action = machine.nextAction() { emitted.append(action) }
@@ -39,7 +39,7 @@ final class WorkerScript {
 
     @discardableResult
     func tick() -> [WorkerAction] {
-        tell { machine, now in
+        apply { machine, now in
             machine.tick(
                 at: DeliveryTime(
                     wallMilliseconds: 1_700_000_000_000 + Int64(now / 1_000_000), monotonicNanoseconds: now))
@@ -58,12 +58,12 @@ final class WorkerScript {
     /// The group assigns partitions, and Kafka answers every request at once.
     @discardableResult
     func assign(_ partitions: [Int32], offset: Int64? = nil) -> [WorkerAction] {
-        var emitted = followed(tell { $0.assigned(partitions, at: $1) })
+        var emitted = followed(apply { $0.assigned(partitions, at: $1) })
         while true {
             guard case .fetchCommitted(let asked, let ticket, _, _)? = emitted.last(where: \.isFetch) else {
                 break
             }
-            emitted = tell { machine, now in
+            emitted = apply { machine, now in
                 machine.fetched(
                     ticket,
                     .success(asked.map { FetchedOffset(partition: $0, offset: offset, logEnd: 1_000) }),
@@ -79,7 +79,7 @@ final class WorkerScript {
         guard case .fetchCommitted(let asked, let ticket, _, _)? = emitted.last(where: \.isFetch) else {
             throw KafkaFault("no offsets are fetched")
         }
-        return tell { machine, now in
+        return apply { machine, now in
             machine.fetched(
                 ticket, .success(asked.map { FetchedOffset(partition: $0, offset: offset, logEnd: 1_000) }),
                 at: now)
@@ -88,23 +88,23 @@ final class WorkerScript {
 
     /// The group assigns partitions with a changelog, and their copies are opened.
     func openCopies(_ partitions: [Int32]) throws -> [PartitionRestore.Attempt] {
-        let emitted = try answerOffsets(tell { $0.assigned(partitions, at: $1) })
+        let emitted = try answerOffsets(apply { $0.assigned(partitions, at: $1) })
         guard case .restore(.openCopies(let copies))? = emitted.first(where: \.isRestore) else {
             throw KafkaFault("no copies are opened")
         }
-        tell { $0.openedCopies(copies, isOpen: true, at: $1) }
+        apply { $0.openedCopies(copies, isOpen: true, at: $1) }
         return copies
     }
 
     private func answer(_ action: PartitionRestore.Action) -> [WorkerAction] {
         switch action {
-        case .open(let attempt): followed(tell { $0.opened(attempt, isOpen: true, at: $1) })
-        case .openCopies(let attempts): followed(tell { $0.openedCopies(attempts, isOpen: true, at: $1) })
+        case .open(let attempt): followed(apply { $0.opened(attempt, isOpen: true, at: $1) })
+        case .openCopies(let attempts): followed(apply { $0.openedCopies(attempts, isOpen: true, at: $1) })
         case .restore(let attempts):
             attempts.flatMap { attempt in
-                followed(tell { $0.restored(attempt, position: 7, at: $1) })
+                followed(apply { $0.restored(attempt, position: 7, at: $1) })
             }
-        case .loadMarkers(let attempt): followed(tell { $0.loadedMarkers(attempt, isLoaded: true, at: $1) })
+        case .loadMarks(let attempt): followed(apply { $0.loadedMarks(attempt, isLoaded: true, at: $1) })
         case .cancel: []
         }
     }
@@ -117,7 +117,7 @@ final class WorkerScript {
 
     func take(_ offset: Int64, partition: Int32 = 0) -> WorkerMachine.RecordFate {
         var fate = WorkerMachine.RecordFate.discard
-        tell { machine, now in
+        apply { machine, now in
             fate = machine.accept(
                 partition: partition, offset: offset, bytes: 100, shard: 0, handle: UInt(offset) + 1, at: now)
         }
@@ -130,7 +130,7 @@ final class WorkerScript {
     )
         -> [WorkerAction]
     {
-        tell { machine, now in
+        apply { machine, now in
             machine.delivered(
                 RecordPlace(partitionSlot: slot, offset: offset), isStored: isStored,
                 isOffsetDone: isOffsetDone, device: 5, at: now)
@@ -139,7 +139,7 @@ final class WorkerScript {
 
     @discardableResult
     func report(_ shard: Int, _ report: ShardReport) -> [WorkerAction] {
-        tell { $0.shard(shard, report, at: $1) }
+        apply { $0.shard(shard, report, at: $1) }
     }
 
     @discardableResult
@@ -159,12 +159,12 @@ final class WorkerScript {
 
     @discardableResult
     func polled() -> [WorkerAction] {
-        tell { $0.reportsPolled(unreported: 0, bytesHeld: 0, at: $1) }
+        apply { $0.reportsPolled(unreported: 0, bytesHeld: 0, at: $1) }
     }
 
     @discardableResult
     func step(_ step: TransactionCycle.Step, _ failure: TransactionCycle.Failure? = nil) -> [WorkerAction] {
-        tell { $0.stepFinished(.init(step, failure), at: $1) }
+        apply { $0.stepFinished(.init(step, failure), at: $1) }
     }
 
     @discardableResult

@@ -69,9 +69,9 @@ import Testing
         script.pass(WorkerScript.second)
         script.tick()
         script.flushAll()
-        let synced = script.tell { $0.synced(isDone: true, at: $1) }
+        let synced = script.apply { $0.synced(isDone: true, at: $1) }
         let commit = try #require(synced.compactMap(\.commit).first)
-        let committed = script.tell { $0.committed(commit.ticket, fault: nil, at: $1) }
+        let committed = script.apply { $0.committed(commit.ticket, fault: nil, at: $1) }
         #expect(committed.contains(.request(shard: 0, .remove([EndedItem(device: 5, place: place)]))))
         var removed = ShardProgress()
         removed.removed = [.init(place: place, device: DeviceKey(high: 0, low: 5))]

@@ -19,7 +19,7 @@ import Testing
         private let news = News()
 
         private final class News: Sendable {
-            let all = Mutex<[ChangelogRestorer.News]>([])
+            let all = Mutex<[ChangelogRestorer.Report]>([])
         }
 
         init(_ bed: WorkerBed) throws {

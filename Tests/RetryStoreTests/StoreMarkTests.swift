@@ -6,12 +6,12 @@ import Testing
 
 /// Marks of records whose pushes are stored under other device tokens.
 @Suite struct StoreMarkTests {
-    private func mark(_ offset: Int64) -> RelocationMarker {
-        RelocationMarker(offset: offset, apnsID: APNSID(high: .max - UInt64(offset), low: UInt64(offset)))
+    private func mark(_ offset: Int64) -> RelocationMark {
+        RelocationMark(offset: offset, apnsID: APNSID(high: .max - UInt64(offset), low: UInt64(offset)))
     }
 
-    private func marks(_ store: RetryStore, _ partition: StorePartition) throws -> [RelocationMarker] {
-        let awaited = Awaited<Result<[RelocationMarker], RetryStoreError>>()
+    private func marks(_ store: RetryStore, _ partition: StorePartition) throws -> [RelocationMark] {
+        let awaited = Awaited<Result<[RelocationMark], RetryStoreError>>()
         store.loadMarks(of: partition) { awaited.set($0) }
         return try awaited.wait("marks").get()
     }
@@ -59,7 +59,7 @@ import Testing
 
     @Test func inspectorCountsMarksApartFromItems() throws {
         let directory = try TemporaryDirectory("store")
-        let damaged = RelocationMarkerBytes.key(5)
+        let damaged = RelocationMarkBytes.key(5)
         try with(directory) { store, partition in
             try store.submitted { batch in
                 for offset in [3, 7] as [Int64] { batch.put(partition, mark(offset)) }
@@ -71,7 +71,7 @@ import Testing
             let report = inspector.verify()
             #expect(report.isSound, "\(report.problems)")
             #expect((report.items, report.marks, report.dueEntries) == (1, 2, 1))
-            var (items, found): ([Int64], [RelocationMarker]) = ([], [])
+            var (items, found): ([Int64], [RelocationMark]) = ([], [])
             try inspector.reader.visitItems(of: 2) {
                 items.append($0.key.offset)
                 return true

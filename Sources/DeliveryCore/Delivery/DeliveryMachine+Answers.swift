@@ -11,7 +11,7 @@ extension DeliveryMachine {
         circuits[Int(topic)].noteAnswer()
         if pausedPools > 0 { endPause(item.pointee.pool) }
         let recovers = openCircuits > 0 && (circuits[Int(topic)].fault == .refusal || isProbe(slot))
-        let device = land(slot)
+        let device = leaveStream(slot)
         if item.pointee.delivery == .confirm {
             acceptedUnconfirmed(slot, at: now)
         } else {
@@ -47,7 +47,7 @@ extension DeliveryMachine {
         item.pointee.refusals = 0
         let topic = item.pointee.topic
         let isProbe = openCircuits > 0 && isProbe(slot)
-        let device = land(slot)
+        let device = leaveStream(slot)
         let isBurst = answer.reason.suspectsConfigurationInBursts && circuits[Int(topic)].noteSuspect()
         if answer.class == .configuration || isBurst {
             // The topic's pushes stop, including this push, which doesn't count as a failed attempt.
@@ -57,7 +57,7 @@ extension DeliveryMachine {
             } else if item.pointee.flags.contains(.isOnce) {
                 retry(slot, .answered(.configuration), at: now)
             } else {
-                again(slot, inMilliseconds: 0, at: now)
+                retryOrEnd(slot, inMilliseconds: 0, at: now)
             }
         } else {
             let endsToken = answer.reason == .unregistered || answer.reason == .expiredToken
@@ -70,7 +70,7 @@ extension DeliveryMachine {
             }
             if endsToken, item.pointee.flags.contains(.moves), !item.pointee.flags.contains(.isOnce) {
                 // The device's new token was reported meanwhile: the item is sent to the new token.
-                again(slot, inMilliseconds: 0, at: now)
+                retryOrEnd(slot, inMilliseconds: 0, at: now)
             } else {
                 countFailure(slot)
                 retry(
@@ -123,7 +123,7 @@ extension DeliveryMachine {
     /// stream was refused, or lies above GOAWAY's last stream (RFC 9113 §6.8, §8.7).
     public mutating func failed(_ slot: UInt32, processed: Bool, at now: DeliveryTime) {
         let item = items + Int(slot)
-        let device = land(slot)
+        let device = leaveStream(slot)
         if processed {
             countFailure(slot)
             retry(slot, .unknownOutcome(item.pointee.duplicates), at: now)
@@ -160,13 +160,13 @@ extension DeliveryMachine {
             using: &generator)
         switch decision {
         case .giveUp(let reason): finish(slot, reason.outcome, reason.cause, at: now)
-        case .now: again(slot, inMilliseconds: 0, at: now)
-        case .after(let milliseconds): again(slot, inMilliseconds: milliseconds, at: now)
+        case .now: retryOrEnd(slot, inMilliseconds: 0, at: now)
+        case .after(let milliseconds): retryOrEnd(slot, inMilliseconds: milliseconds, at: now)
         }
     }
 
     /// Retries an item after a failed attempt, unless a newer push or a cancel has come meanwhile.
-    mutating func again(
+    mutating func retryOrEnd(
         _ slot: UInt32, inMilliseconds wait: Int64, isRetry: Bool = true, at now: DeliveryTime
     ) {
         let item = items + Int(slot)
@@ -203,7 +203,7 @@ extension DeliveryMachine {
     public mutating func giveUp(
         _ slot: UInt32, _ kind: OutcomeKind, _ cause: OutcomeCause?, at now: DeliveryTime
     ) {
-        let device = land(slot)
+        let device = leaveStream(slot)
         finish(slot, kind, cause, at: now)
         releaseDeviceLimited(device, at: now)
     }

@@ -58,7 +58,7 @@ extension DeliveryMachine {
     private mutating func comesOnline(
         _ device: DeviceKey, _ occurred: ReportTime, _ partition: UInt16, at now: DeliveryTime
     ) -> Int {
-        learn(device, .online, occurred, partition, at: now).map { letReturn($0, at: now) } ?? 0
+        learn(device, .online, occurred, partition, at: now).map { queueReturns($0, at: now) } ?? 0
     }
 
     /// Records that the device is offline, and holds the items that are to be held then. Returns their number.
@@ -151,7 +151,7 @@ extension DeliveryMachine {
         if devices.entries[Int(device)].pending == 0 {
             devices.retire(device)
         } else {
-            _ = letReturn(device, at: now)
+            _ = queueReturns(device, at: now)
         }
     }
 
@@ -175,7 +175,7 @@ extension DeliveryMachine {
     }
 
     /// Queues a device's held items for their return. Returns their number.
-    mutating func letReturn(_ device: UInt32, at now: DeliveryTime) -> Int {
+    mutating func queueReturns(_ device: UInt32, at now: DeliveryTime) -> Int {
         var held: [UInt32] = []
         var slot = devices.entries[Int(device)].first
         while slot != Self.noSlot {

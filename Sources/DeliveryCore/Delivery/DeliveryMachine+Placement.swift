@@ -24,8 +24,8 @@ extension DeliveryMachine {
         }
         if mustHold(slot) { return hold(slot, at: now) }
         if let until = heldByServer(slot, at: now) { return delay(slot, .retrying, until: until, at: now) }
-        if isUnavailable(item.pointee.pool) { return storeUntilAvailable(slot, at: now) }
-        if openCircuits > 0, !circuitLets(slot) { return waitForCircuit(slot, at: now) }
+        if isUnavailable(item.pointee.pool) { return waitForPool(slot, at: now) }
+        if openCircuits > 0, !circuitAdmits(slot) { return waitForCircuit(slot, at: now) }
         if isDeviceLimited(slot) {
             devices.entries[Int(item.pointee.device)].deviceLimited += 1
             return setWaiting(slot, .deviceLimited)
@@ -122,7 +122,7 @@ extension DeliveryMachine {
         sluice_prefetch(device)
         if lastMoment(slot) <= now.wallMilliseconds || isDeviceLimited(slot)
             || (item.pointee.delivery != .accept && mustHold(slot))
-            || (openCircuits > 0 && !circuitLets(slot)) || heldByServer(slot, at: now) != nil
+            || (openCircuits > 0 && !circuitAdmits(slot)) || heldByServer(slot, at: now) != nil
         {
             setState(slot, .undispatched)
             dispatch(slot, at: now)
@@ -142,17 +142,17 @@ extension DeliveryMachine {
     public mutating func notSent(_ slot: UInt32, at now: DeliveryTime) {
         let item = items + Int(slot)
         let flags = item.pointee.flags
-        let device = land(slot)
+        let device = leaveStream(slot)
         item.pointee.flags = flags
         item.pointee.attempts -= 1
         if item.pointee.attempts == 0, item.pointee.refusals == 0 { item.pointee.firstSent = 0 }
         milestones.sent -= 1
-        again(slot, inMilliseconds: 0, isRetry: false, at: now)
+        retryOrEnd(slot, inMilliseconds: 0, isRetry: false, at: now)
         releaseDeviceLimited(device, at: now)
     }
 
     /// Takes an item off its stream, which leaves it undispatched. Returns its device.
-    mutating func land(_ slot: UInt32) -> UInt32 {
+    mutating func leaveStream(_ slot: UInt32) -> UInt32 {
         let (device, state) = (items[Int(slot)].device, items[Int(slot)].state)
         precondition(state == .inFlight, "slot \(slot) is \(state), not in flight")
         items[Int(slot)].flags.remove(.ignoresPresence)

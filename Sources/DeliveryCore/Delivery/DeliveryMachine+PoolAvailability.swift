@@ -36,7 +36,7 @@ extension DeliveryMachine {
         for topic in circuits.indices where circuits[topic].pool == pool { resumed(topic: UInt16(topic)) }
     }
 
-    mutating func storeUntilAvailable(_ slot: UInt32, at now: DeliveryTime) {
+    mutating func waitForPool(_ slot: UInt32, at now: DeliveryTime) {
         setState(slot, .poolUnavailable)
         if openCircuits > 0 { probeLeft(slot) }
         unavailablePools[Int(items[Int(slot)].pool)]!.append(slot, items)

@@ -274,21 +274,21 @@ extension DeliveryMachine {
         else {
             let entry = remember(
                 known.device, known.presence, known.learned, known.partition, at: now)
-            if known.presence == .offline { heedPresence(entry) }
+            if known.presence == .offline { clearIgnoresPresence(entry) }
             return
         }
         let number = devices.entries[Int(device)].presence
         guard known.learned > presences[number].learned else { return }
         presences.update(
             number, known.presence, learned: known.learned, partition: known.partition)
-        if known.presence == .online, letReturn(device, at: now) > 0, limits.storeIsDurable {
+        if known.presence == .online, queueReturns(device, at: now) > 0, limits.storeIsDurable {
             actions.append(.keepPresence(number))
         }
-        if known.presence == .offline { heedPresence(device) }
+        if known.presence == .offline { clearIgnoresPresence(device) }
     }
 
     /// Clears the flag to ignore presence. Items from another partition had set it before this presence was known.
-    private mutating func heedPresence(_ device: UInt32) {
+    private mutating func clearIgnoresPresence(_ device: UInt32) {
         var slot = devices.entries[Int(device)].first
         while slot != Self.noSlot {
             if items[Int(slot)].state != .inFlight { items[Int(slot)].flags.remove(.ignoresPresence) }

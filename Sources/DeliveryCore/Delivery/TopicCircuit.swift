@@ -92,7 +92,7 @@ extension DeliveryMachine {
 
     /// Returns true when the item's topic lets the item go. While the circuit probes, the first item that asks is the
     /// probe.
-    mutating func circuitLets(_ slot: UInt32) -> Bool {
+    mutating func circuitAdmits(_ slot: UInt32) -> Bool {
         let topic = Int(items[Int(slot)].topic)
         switch circuits[topic].state {
         case .closed: return true

@@ -7,7 +7,7 @@ extension OffsetTracker {
     /// Offsets come in ascending order. O(1), amortised.
     public mutating func retain(_ offset: Int64) {
         guard offset >= start, offset < end else { return }
-        held.append(offset)
+        retained.append(offset)
     }
 
     /// Releases a retained record, because its effect is done and will outlive the process with the next commit.
@@ -15,15 +15,15 @@ extension OffsetTracker {
     ///
     /// - Returns: true when the offset was retained.
     @discardableResult
-    public mutating func release(_ offset: Int64) -> Bool { held.remove(offset) }
+    public mutating func release(_ offset: Int64) -> Bool { retained.remove(offset) }
 
     /// Next offset to commit: the watermark, or the first retained offset below it.
-    public var committable: Int64 { min(watermark, held.first ?? watermark) }
+    public var committable: Int64 { min(watermark, retained.first ?? watermark) }
 }
 
 /// Offsets in ascending order. Offsets removed from the middle stay marked until they are the first.
 struct RetainedOffsets: Sendable {
-    private var offsets: [(offset: Int64, isHeld: Bool)] = []
+    private var offsets: [(offset: Int64, isRetained: Bool)] = []
     private var head = 0
 
     var first: Int64? { head < offsets.count ? offsets[head].offset : nil }
@@ -39,9 +39,11 @@ struct RetainedOffsets: Sendable {
             let middle = (low + high) / 2
             if offsets[middle].offset < offset { low = middle + 1 } else { high = middle }
         }
-        guard low < offsets.count, offsets[low].offset == offset, offsets[low].isHeld else { return false }
-        offsets[low].isHeld = false
-        while head < offsets.count, !offsets[head].isHeld { head += 1 }
+        guard low < offsets.count, offsets[low].offset == offset, offsets[low].isRetained else {
+            return false
+        }
+        offsets[low].isRetained = false
+        while head < offsets.count, !offsets[head].isRetained { head += 1 }
         if head == offsets.count {
             offsets.removeAll(keepingCapacity: true)
             head = 0

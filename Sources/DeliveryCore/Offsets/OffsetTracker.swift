@@ -71,7 +71,7 @@ public struct OffsetTracker: Sendable {
     /// Offsets finished before the restart; `begin` has not passed the ranges from `restoredIndex` on.
     var restored: CompletedOffsets
     var restoredIndex = 0
-    var held = RetainedOffsets()
+    var retained = RetainedOffsets()
 
     /// Bits that a window must leave free, so that its first and last word never share a ring word.
     private static let slack = 64

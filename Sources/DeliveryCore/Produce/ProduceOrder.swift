@@ -320,7 +320,7 @@ public struct ProduceOrder: ~Copyable {
         endedSlots.insert(slot)
         for index in 0..<cut where records[index].partition == slot { records[index].flags |= Record.ended }
         let dropsChanges = isTransactional
-        dropWaiting(tellsJobs: true) { $0.partition == slot && (dropsChanges || $0.kind != .change) }
+        dropWaiting(reportsJobs: true) { $0.partition == slot && (dropsChanges || $0.kind != .change) }
         settle()
     }
 
@@ -335,14 +335,14 @@ public struct ProduceOrder: ~Copyable {
     /// - Returns: the number of jobs whose outcomes were dropped.
     public mutating func abandon(_ slot: UInt16) -> Int {
         guard !isTransactional, !hasEnded else { return 0 }
-        let jobs = dropWaiting(tellsJobs: false) { $0.partition == slot }
+        let jobs = dropWaiting(reportsJobs: false) { $0.partition == slot }
         settle()
         return jobs
     }
 
     /// - Returns: the number of jobs whose outcomes were dropped.
     @discardableResult
-    private mutating func dropWaiting(tellsJobs: Bool, _ isDropped: (Record) -> Bool) -> Int {
+    private mutating func dropWaiting(reportsJobs: Bool, _ isDropped: (Record) -> Bool) -> Int {
         var jobs = 0
         for index in cut..<records.count
         where !records[index].has(Record.dropped) && isDropped(records[index]) {
@@ -353,7 +353,7 @@ public struct ProduceOrder: ~Copyable {
             }
             guard records[index].has(Record.job) else { continue }
             jobs += 1
-            guard tellsJobs else { continue }
+            guard reportsJobs else { continue }
             actions.append(
                 .gaveBack(
                     partition: records[index].partition, wasProduced: records[index].has(Record.produced)))
@@ -419,7 +419,7 @@ public struct ProduceOrder: ~Copyable {
     }
 
     private mutating func repeatKept(_ live: Set<UInt16>) {
-        dropWaiting(tellsJobs: true) { !live.contains($0.partition) }
+        dropWaiting(reportsJobs: true) { !live.contains($0.partition) }
         for index in 0..<cut where !records[index].has(Record.dropped) {
             if records[index].has(Record.ended) || !live.contains(records[index].partition) {
                 records[index].flags |= Record.dropped

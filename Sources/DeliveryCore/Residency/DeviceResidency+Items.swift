@@ -141,7 +141,7 @@ extension DeviceResidency {
         let resident = residents[Int(slot)]
         if hasLeft(slot, device) {
             write.leaves = StoredKey(device: resident.storedUnder, due: resident.storedDue)
-            let stale = LocalCopy(place: place, device: resident.storedUnder)
+            let stale = StaleKey(place: place, device: resident.storedUnder)
             staleKeys[stale, default: 0] += 1
             requests.staleKeys.append(stale)
         } else if isStored(slot) {

@@ -311,10 +311,10 @@ extension DeviceResidency {
     /// Returns true when an item isn't to be restored: it has left this key since, or is on its way to this shard.
     private func isStale(_ place: RecordPlace, of device: DeviceKey) -> Bool {
         if !staleKeys.isEmpty {
-            if staleKeys[LocalCopy(place: place, device: device)] != nil { return true }
+            if staleKeys[StaleKey(place: place, device: device)] != nil { return true }
             // The log of the item is a guess.
             let own = RecordPlace(partitionSlot: place.partitionSlot, offset: place.recordOffset)
-            if staleKeys[LocalCopy(place: own, device: device)] != nil { return true }
+            if staleKeys[StaleKey(place: own, device: device)] != nil { return true }
         }
         return loads[device]!.waiting.contains { event in
             guard case .migration = event else { return false }

@@ -57,7 +57,7 @@ public struct DeviceResidency: ~Copyable {
     var waitingRestored = 0
     var ended = EndedItems()
     /// Keys that a load issued earlier may still find, with the number of times that items left them.
-    var staleKeys: [LocalCopy: Int] = [:]
+    var staleKeys: [StaleKey: Int] = [:]
     var requests = StoreRequests()
     /// True while the store doesn't carry out requests.
     var isFailing = false
@@ -305,7 +305,7 @@ public struct DeviceResidency: ~Copyable {
             guard waiting.contains(where: leaves) else { continue }
             for event in waiting where leaves(event) {
                 if case .migration(let migration) = event, migration.isRestored { waitingRestored -= 1 }
-                ask(.letGo(event.handle))
+                ask(.discard(event.handle))
             }
             loads[device]!.waiting = waiting.filter { !leaves($0) }
             // Events that waited behind the released one, or have needed the device, may continue.
@@ -320,7 +320,7 @@ public struct DeviceResidency: ~Copyable {
         for action in actions[actionHead...] {
             switch action {
             case .takeIn(let handle), .proceed(let handle), .refuse(let handle), .takeOver(let handle),
-                .leaveInStore(let handle), .letGo(let handle):
+                .leaveInStore(let handle), .discard(let handle):
                 handles.append(handle)
             case .load, .removeMark, .removed: break
             }

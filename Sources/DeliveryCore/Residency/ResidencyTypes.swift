@@ -136,7 +136,7 @@ public enum ResidencyAction: Equatable, Sendable {
     /// Let go of the item that was to be taken over: there is no room for it. The store has it under its new token.
     case leaveInStore(UInt32)
     /// Let go of the event that has waited under the handle: its partition is revoked.
-    case letGo(UInt32)
+    case discard(UInt32)
     /// Have the store look for a device's presence in a partition, and for its items; part of the next batch.
     case load(DeviceKey, UInt16, withItems: Bool)
     /// Have the store remove a mark; part of the next batch.
@@ -211,7 +211,7 @@ public struct StoreRequests: Sendable {
     public internal(set) var puts: [Put] = []
     /// Devices to look for, in the order of the loads.
     public internal(set) var loads: [RequestedLoad] = []
-    var staleKeys: [LocalCopy] = []
+    var staleKeys: [StaleKey] = []
     var removals: [EndedItem] = []
 
     public init() {}
@@ -229,7 +229,7 @@ public struct RequestedLoad: BitwiseCopyable, Sendable {
 }
 
 /// A key in the store that an item had under its device's old token, and has no more.
-struct LocalCopy: Hashable, BitwiseCopyable, Sendable {
+struct StaleKey: Hashable, BitwiseCopyable, Sendable {
     var place: RecordPlace
     var device: DeviceKey
 }

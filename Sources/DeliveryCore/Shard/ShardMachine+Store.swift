@@ -63,15 +63,15 @@ extension ShardMachine {
     /// Queues the devices of due items. All of the partition's records up to `readThrough` were taken before.
     /// - Parameter report: report that is made when more due items may come.
     public mutating func due(_ slot: UInt16, _ items: [DueItem], readThrough: Int64, report: ShardReport) {
-        guard hasStore, !hasEnded else { return whenShort.append(report) }
+        guard hasStore, !hasEnded else { return reportsWhenLineIsShort.append(report) }
         residency.hasRead(slot, through: readThrough)
         for item in items { residency.due(item.device, slot) }
-        whenShort.append(report)
+        reportsWhenLineIsShort.append(report)
     }
 
     /// Queues devices whose presences have expired.
     public mutating func expired(_ slot: UInt16, _ devices: [DeviceKey], report: ShardReport) {
-        whenShort.append(report)
+        reportsWhenLineIsShort.append(report)
         guard hasStore, !hasEnded else { return }
         for device in devices { residency.expired(device, slot) }
     }
@@ -84,9 +84,11 @@ extension ShardMachine {
 
     /// Returns the reports that more may come, when the line for loads is short or no loads are issued any more.
     public mutating func takeReports() -> [ShardReport] {
-        guard !whenShort.isEmpty, !hasStore || hasEnded || residency.isLineShort else { return [] }
-        let reports = whenShort
-        whenShort = []
+        guard !reportsWhenLineIsShort.isEmpty, !hasStore || hasEnded || residency.isLineShort else {
+            return []
+        }
+        let reports = reportsWhenLineIsShort
+        reportsWhenLineIsShort = []
         return reports
     }
 

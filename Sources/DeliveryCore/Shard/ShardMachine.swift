@@ -68,7 +68,7 @@ public struct ShardMachine: ~Copyable {
     private var releasing: [UInt16] = []
     private var settlesAll = false
     /// Reports that are due when the line for loads is short.
-    var whenShort: [ShardReport] = []
+    var reportsWhenLineIsShort: [ShardReport] = []
     /// True when a batch was handed to the store since the last flush.
     private var hasWritten = false
     private var produced = 0

@@ -6,7 +6,7 @@
 ///                        └ nothing was written ──────┘
 /// ```
 ///
-/// A commit is one value, a ``CommitSet``, which ends exactly once: as ``Action/ended(_:isTaken:)``.
+/// A commit is one value, a ``CommitSet``, which ends exactly once: as ``Action/ended(_:isAccepted:)``.
 public struct Committer: Sendable {
     /// Cause of a commit.
     public enum Kind: UInt8, Sendable, CaseIterable {
@@ -62,9 +62,9 @@ public struct Committer: Sendable {
         /// Each shard hands over what it has for the store.
         case flush
         case sync
-        /// Asks Kafka; ``Committer/answered(_:isTaken:)`` with this ticket follows.
+        /// Asks Kafka; ``Committer/answered(_:isAccepted:)`` with this ticket follows.
         case commit(CommitSet, ticket: UInt64)
-        case ended(CommitSet, isTaken: Bool)
+        case ended(CommitSet, isAccepted: Bool)
     }
 
     private let mode: StoreMode
@@ -120,10 +120,10 @@ public struct Committer: Sendable {
 
     /// Begins a commit. The caller has checked ``isIdle``.
     mutating func beginCommit(_ set: CommitSet, at now: UInt64) {
-        guard stage == .idle, !set.isEmpty else { return actions.append(.ended(set, isTaken: false)) }
+        guard stage == .idle, !set.isEmpty else { return actions.append(.ended(set, isAccepted: false)) }
         current = set
         // Without new offsets, all that is complete was committed before.
-        guard !set.parts.isEmpty else { return endCommit(isTaken: true) }
+        guard !set.parts.isEmpty else { return endCommit(isAccepted: true) }
         guard mode.hasStore else { return commit(at: now) }
         stage = .flushing
         awaitedShards = shards
@@ -173,7 +173,7 @@ public struct Committer: Sendable {
     mutating func synced(isDone: Bool, at now: UInt64) {
         if !isDone { mustSync = true }
         guard stage == .syncing else { return }
-        if isDone { commit(at: now) } else { endCommit(isTaken: false) }
+        if isDone { commit(at: now) } else { endCommit(isAccepted: false) }
     }
 
     /// Counts a changelog record as acknowledged. Kafka has the record, or never will because the record was dropped
@@ -191,7 +191,7 @@ public struct Committer: Sendable {
     }
 
     private mutating func commit(at now: UInt64) {
-        guard !current!.parts.isEmpty else { return endCommit(isTaken: false) }
+        guard !current!.parts.isEmpty else { return endCommit(isAccepted: false) }
         stage = .committing
         ticket += 1
         issued = ticket
@@ -206,13 +206,13 @@ public struct Committer: Sendable {
     }
 
     /// Ends a commit, because Kafka has answered or could not be asked.
-    mutating func answered(_ ticket: UInt64, isTaken: Bool) {
+    mutating func answered(_ ticket: UInt64, isAccepted: Bool) {
         if let asked = membership, asked.ticket == ticket {
             membership = nil
-            return actions.append(.ended(asked.set, isTaken: isTaken))
+            return actions.append(.ended(asked.set, isAccepted: isAccepted))
         }
         guard stage == .committing, ticket == issued else { return }
-        endCommit(isTaken: isTaken)
+        endCommit(isAccepted: isAccepted)
     }
 
     /// Delays commits until the outcome of a rebalance is known.
@@ -220,10 +220,10 @@ public struct Committer: Sendable {
 
     mutating func rebalanceEnded() { waitsUntil = 0 }
 
-    private mutating func endCommit(isTaken: Bool) {
+    private mutating func endCommit(isAccepted: Bool) {
         guard let ended = current else { return }
         current = nil
         stage = .idle
-        actions.append(.ended(ended, isTaken: isTaken))
+        actions.append(.ended(ended, isAccepted: isAccepted))
     }
 }

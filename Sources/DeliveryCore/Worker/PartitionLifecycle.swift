@@ -31,7 +31,7 @@ public struct PartitionLifecycle: Sendable {
     }
 
     /// Record that the window of offsets could not hold yet. The record's handle belongs to the owner.
-    public struct DeferredRecord: Sendable {
+    public struct PolledRecord: Sendable {
         /// Offset of the record.
         public var offset: Int64
         /// Bytes of the record.
@@ -49,7 +49,7 @@ public struct PartitionLifecycle: Sendable {
     public private(set) var stage = Stage.taking
     private var tracker: OffsetTracker
     private var pollTimes = PollTimes()
-    private var deferredRecords: [DeferredRecord] = []
+    private var deferredRecords: [PolledRecord] = []
     /// True when something has changed since the last commit was assembled.
     private var isDirty = false
     /// Point that was committed last; nil: the next commit names the partition in any case.
@@ -153,15 +153,15 @@ public struct PartitionLifecycle: Sendable {
         isDirty = true
     }
 
-    mutating func deferRecord(_ record: DeferredRecord) { deferredRecords.append(record) }
+    mutating func deferRecord(_ record: PolledRecord) { deferredRecords.append(record) }
 
-    mutating func takeDeferredRecords() -> [DeferredRecord] {
+    mutating func takeDeferredRecords() -> [PolledRecord] {
         let held = deferredRecords
         deferredRecords = []
         return held
     }
 
-    mutating func deferRecords(_ records: ArraySlice<DeferredRecord>) {
+    mutating func deferRecords(_ records: ArraySlice<PolledRecord>) {
         deferredRecords.append(contentsOf: records)
     }
 
@@ -219,8 +219,8 @@ public struct PartitionLifecycle: Sendable {
     /// Assigns a number to the lists of deletions that a commit covers.
     mutating func deletesIssued() -> UInt64 { deletes.commitIssued() }
 
-    mutating func deletesEnded(_ number: UInt64, isTaken: Bool) {
-        if isTaken { deletes.commitTaken(number) } else { deletes.commitFailed(number) }
+    mutating func deletesEnded(_ number: UInt64, isAccepted: Bool) {
+        if isAccepted { deletes.commitTaken(number) } else { deletes.commitFailed(number) }
     }
 
     mutating func acknowledged(device: UInt64, offset: Int64, isStored: Bool, completes: Bool) -> Bool {

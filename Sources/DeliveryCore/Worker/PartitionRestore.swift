@@ -15,8 +15,8 @@ public struct PartitionRestore: Sendable {
         /// The changelog is being read.
         case restoring
         /// `position`: offset of the changelog up to which the copy is complete.
-        case loadingMarkers(position: Int64)
-        /// The worker can take the partition over. `position`: as for `loadingMarkers`; 0 without a changelog.
+        case loadingMarks(position: Int64)
+        /// The worker can take the partition over. `position`: as for `loadingMarks`; 0 without a changelog.
         case ready(position: Int64)
     }
 
@@ -43,8 +43,8 @@ public struct PartitionRestore: Sendable {
         case restore([Attempt])
         /// Cancels the restores of revoked partitions. Only with a changelog.
         case cancel([Int32])
-        /// ``loadedMarkers(_:isLoaded:)`` follows.
-        case loadMarkers(Attempt)
+        /// ``loadedMarks(_:isLoaded:)`` follows.
+        case loadMarks(Attempt)
     }
 
     private struct Entry: Sendable {
@@ -83,7 +83,7 @@ public struct PartitionRestore: Sendable {
                 case .opening: 1
                 case .opened: 5
                 case .restoring: 2
-                case .loadingMarkers: 3
+                case .loadingMarks: 3
                 case .ready: 4
                 }
             // Sums, because the order of a dictionary means nothing.
@@ -154,7 +154,7 @@ public struct PartitionRestore: Sendable {
             entries[attempt.partition] = nil
             return
         }
-        loadMarkers(attempt, position: 0)
+        loadMarks(attempt, position: 0)
     }
 
     mutating func openedCopies(_ attempts: [Attempt], isOpen: Bool) {
@@ -174,7 +174,7 @@ public struct PartitionRestore: Sendable {
 
     mutating func restored(_ attempt: Attempt, position: Int64) {
         guard isCurrent(attempt, .restoring) else { return }
-        loadMarkers(attempt, position: position)
+        loadMarks(attempt, position: position)
     }
 
     /// Opens an empty copy, because the partition's copy is older than the changelog's first record. The store makes
@@ -199,14 +199,14 @@ public struct PartitionRestore: Sendable {
         }
     }
 
-    private mutating func loadMarkers(_ attempt: Attempt, position: Int64) {
-        entries[attempt.partition]!.stage = .loadingMarkers(position: position)
-        actions.append(.loadMarkers(attempt))
+    private mutating func loadMarks(_ attempt: Attempt, position: Int64) {
+        entries[attempt.partition]!.stage = .loadingMarks(position: position)
+        actions.append(.loadMarks(attempt))
     }
 
-    mutating func loadedMarkers(_ attempt: Attempt, isLoaded: Bool) {
+    mutating func loadedMarks(_ attempt: Attempt, isLoaded: Bool) {
         guard let entry = entries[attempt.partition], entry.ticket == attempt.ticket,
-            case .loadingMarkers(let position) = entry.stage
+            case .loadingMarks(let position) = entry.stage
         else { return }
         if isLoaded {
             entries[attempt.partition]!.stage = .ready(position: position)

@@ -74,7 +74,7 @@ public enum ShardRequest: Sendable, Equatable {
     /// The outcomes of these items are safe: the store may forget the items.
     case remove([EndedItem])
     /// The partition's log began anew: its marks (relocation markers) belong to other records.
-    case forgetMarkers(slot: UInt16)
+    case forgetMarks(slot: UInt16)
     /// Hands over everything for the store; ``ShardReport/flushed(_:)`` follows.
     case flush
     /// Stops producing; ``ShardReport/frozen(number:produced:)`` follows.

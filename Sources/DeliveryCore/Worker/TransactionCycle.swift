@@ -266,11 +266,11 @@ public struct TransactionCycle: Sendable {
             attempts = 0
             return succeeded(now)
         case .retriable:
-            return again(result.step, now)
+            return retry(result.step, now)
         case .abortable(let error):
             switch state {
             case .beginning, .sendingOffsets, .committing: return abort(error)
-            case .aborting: return again(result.step, now)
+            case .aborting: return retry(result.step, now)
             default: return fail(error)
             }
         case .fatal(let error):
@@ -359,7 +359,7 @@ public struct TransactionCycle: Sendable {
         return Turn(failure: error)
     }
 
-    private mutating func again(_ step: Step, _ now: UInt64) -> Turn {
+    private mutating func retry(_ step: Step, _ now: UInt64) -> Turn {
         attempts += 1
         delay(step, pause(attempts), now)
         return .nothing

@@ -24,7 +24,7 @@ extension WorkerMachine {
         } else if drain.phase == .lastCommit {
             let indices = partitions.indices
             for index in indices { partitions[index].commitAgain() }
-            if !beginCommit(.last, indices) { lastCommitEnded(isTaken: true) }
+            if !beginCommit(.last, indices) { lastCommitEnded(isAccepted: true) }
         }
     }
 
@@ -61,7 +61,7 @@ extension WorkerMachine {
                     partitions[index].commitSent(part.point)
                 }
                 act(.commit(set, ticket: ticket))
-            case .ended(let set, let isTaken): commitEnded(set, isTaken: isTaken)
+            case .ended(let set, let isAccepted): commitEnded(set, isAccepted: isAccepted)
             }
         }
     }
@@ -79,33 +79,33 @@ extension WorkerMachine {
         // librdkafka 2.0 considers all partitions lost when a commit shows it a new generation (its issue 4059). The
         // next commit therefore waits for the result of the rebalance.
         if fault?.traits.contains(.rebalance) == true { committer.rebalanceBegan(at: now) }
-        committer.answered(ticket, isTaken: fault == nil)
+        committer.answered(ticket, isAccepted: fault == nil)
         followCommitter()
         if let fault { checkMetadata(fault) }
         afterProgress()
     }
 
     /// Follows up on a commit that has ended.
-    private mutating func commitEnded(_ set: Committer.CommitSet, isTaken: Bool) {
-        for part in set.parts where isTaken {
+    private mutating func commitEnded(_ set: Committer.CommitSet, isAccepted: Bool) {
+        for part in set.parts where isAccepted {
             guard partitions.index(ofSlot: part.slot) != nil else { continue }
             act(.advanceCommitted(slot: part.slot, part.point.offset))
         }
         for deletes in set.deletes {
             guard let index = partitions.index(ofSlot: deletes.slot) else { continue }
-            partitions[index].deletesEnded(deletes.number, isTaken: isTaken)
+            partitions[index].deletesEnded(deletes.number, isAccepted: isAccepted)
             followDeletes(index)
         }
-        if isTaken, !set.parts.isEmpty { confirmMembership(requestedAt: set.requestedAt) }
-        if !isTaken, set.kind != .membership { commitAllAgain() }
+        if isAccepted, !set.parts.isEmpty { confirmMembership(requestedAt: set.requestedAt) }
+        if !isAccepted, set.kind != .membership { commitAllAgain() }
         switch set.kind {
         case .periodic, .membership: beginWaitingCommit()
         case .revocation:
             // The revocation may have passed its deadline, and another one may wait.
             guard revocation?.isIssued == true else { return beginWaitingCommit() }
-            if !isTaken { note(.lastCommitFailed) }
-            finishRevocation(isCommitted: isTaken)
-        case .last: lastCommitEnded(isTaken: isTaken)
+            if !isAccepted { note(.lastCommitFailed) }
+            finishRevocation(isCommitted: isAccepted)
+        case .last: lastCommitEnded(isAccepted: isAccepted)
         }
     }
 

@@ -65,7 +65,7 @@ extension WorkerMachine {
             if drain.unreported == 0 || drain.isOver(at: now) { beginLastCommit() }
         case .lastCommit:
             beginWaitingCommit()
-            if drain.phase == .lastCommit, drain.isOver(at: now) { lastCommitEnded(isTaken: false) }
+            if drain.phase == .lastCommit, drain.isOver(at: now) { lastCommitEnded(isAccepted: false) }
         case .lastDeletes: if drain.isOver(at: now) { leave() }
         }
     }
@@ -116,9 +116,9 @@ extension WorkerMachine {
         beginWaitingCommit()
     }
 
-    mutating func lastCommitEnded(isTaken: Bool) {
+    mutating func lastCommitEnded(isAccepted: Bool) {
         guard drain.phase == .lastCommit else { return }
-        if isTaken {
+        if isAccepted {
             drain.committed()
         } else {
             note(settings.mode == .changelog && !committer.isIdle ? .lastOffsetsUnsafe : .lastCommitFailed)

@@ -207,12 +207,12 @@ extension WorkerMachine {
         act(.extendChangelog)
     }
 
-    /// Takes the result of ``PartitionRestore/Action/loadMarkers(_:)``. `isLoaded`: all markers are in memory.
-    public mutating func loadedMarkers(
+    /// Takes the result of ``PartitionRestore/Action/loadMarks(_:)``. `isLoaded`: all marks are in memory.
+    public mutating func loadedMarks(
         _ attempt: PartitionRestore.Attempt, isLoaded: Bool, at now: UInt64
     ) {
         self.now = max(self.now, now)
-        restore.loadedMarkers(attempt, isLoaded: isLoaded)
+        restore.loadedMarks(attempt, isLoaded: isLoaded)
         followRestore()
         guard restore.isReady(attempt.partition) else { return }
         arrivals.restored(attempt.partition, at: self.now)

@@ -52,7 +52,7 @@ package struct PartitionStates: Equatable, Sendable {
     }
 
     package enum Restore: UInt8, CaseIterable, Sendable {
-        case none, opening, restoring, loadingMarkers, ready
+        case none, opening, restoring, loadingMarks, ready
     }
 
     package var stage = Stage.none
@@ -140,7 +140,7 @@ extension WorkerMachine {
             case nil: break
             case .opening?, .opened?: states.restore = .opening
             case .restoring?: states.restore = .restoring
-            case .loadingMarkers?: states.restore = .loadingMarkers
+            case .loadingMarks?: states.restore = .loadingMarks
             case .ready?: states.restore = .ready
             }
         }

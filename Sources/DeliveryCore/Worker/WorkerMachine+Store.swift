@@ -174,7 +174,7 @@ extension WorkerMachine {
 
     private mutating func followStore() {
         let isHeld = isStoreFailing || isStoreBehind
-        guard gate.isHeld != isHeld else { return }
+        guard gate.isStoreFailing != isHeld else { return }
         gate.setStoreFailing(isHeld)
         followGate()
         if !isHeld { act(.poll) }

@@ -239,7 +239,7 @@ public struct WorkerMachine: ~Copyable {
         guard let index = partitions.index(ofPartition: partition), !partitions[index].isEnding,
             drain.phase == .running
         else { return .discard }
-        let record = PartitionLifecycle.DeferredRecord(
+        let record = PartitionLifecycle.PolledRecord(
             offset: offset, bytes: bytes, handle: handle, shard: shard)
         guard !partitions[index].hasDeferredRecords else {
             partitions[index].deferRecord(record)
@@ -248,7 +248,7 @@ public struct WorkerMachine: ~Copyable {
         return accept(record, index)
     }
 
-    private mutating func accept(_ record: PartitionLifecycle.DeferredRecord, _ index: Int) -> RecordFate {
+    private mutating func accept(_ record: PartitionLifecycle.PolledRecord, _ index: Int) -> RecordFate {
         guard (0...settings.highestOffset).contains(record.offset) else {
             fail(
                 .offsetTooHigh(partition: partitions[index].partition, offset: record.offset), nil)
@@ -272,7 +272,7 @@ public struct WorkerMachine: ~Copyable {
     }
 
     private mutating func handed(
-        _ record: PartitionLifecycle.DeferredRecord, _ index: Int, isReplay: Bool
+        _ record: PartitionLifecycle.PolledRecord, _ index: Int, isReplay: Bool
     ) -> RecordFate {
         gate.admit(index, offset: record.offset, bytes: record.bytes)
         counters.records += 1
@@ -296,7 +296,7 @@ public struct WorkerMachine: ~Copyable {
             return nil
         }
         act(.requestAll(.abandon(slots: [slot], isLost: false)))
-        act(.requestAll(.forgetMarkers(slot: slot)))
+        act(.requestAll(.forgetMarks(slot: slot)))
         if remove(index) { act(.resume([partition])) }
         return beginPartition(
             PartitionLifecycle(

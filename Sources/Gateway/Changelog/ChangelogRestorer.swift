@@ -15,7 +15,7 @@ final class ChangelogRestorer: @unchecked Sendable {
         var position: Int64?
     }
 
-    enum News: Sendable {
+    enum Report: Sendable {
         /// The store has all records of the partition up to this offset.
         case restored(StorePartition, position: Int64)
         /// The changelog no longer has a record at the position, so the partition has to begin anew.
@@ -37,7 +37,7 @@ final class ChangelogRestorer: @unchecked Sendable {
     private let logger: Logger
     /// Extends the changelog. Blocks.
     private let extend: @Sendable () -> Void
-    private let news: @Sendable (News) -> Void
+    private let news: @Sendable (Report) -> Void
 
     /// A partition whose records are read.
     private final class Restoring {
@@ -58,7 +58,7 @@ final class ChangelogRestorer: @unchecked Sendable {
     private var spare: [ChangelogChunk] = []
     private let batch = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 1024)
     private var isStepping = false
-    private var told: MonotonicTime
+    private var progressReportedAt: MonotonicTime
     /// Chunks on their way into the store.
     private let underWay = Atomic<Int>(0)
     /// Records restored since the start.
@@ -77,7 +77,7 @@ final class ChangelogRestorer: @unchecked Sendable {
 
     init(
         store: RetryStore, topic: String, properties: KafkaProperties, logger: Logger,
-        extend: @escaping @Sendable () -> Void, news: @escaping @Sendable (News) -> Void
+        extend: @escaping @Sendable () -> Void, news: @escaping @Sendable (Report) -> Void
     ) throws(SystemError) {
         self.store = store
         self.topic = topic
@@ -87,7 +87,7 @@ final class ChangelogRestorer: @unchecked Sendable {
         self.news = news
         loop = try EventLoop(name: "restore")
         questions = try EventLoop(name: "changelog ends")
-        told = loop.now
+        progressReportedAt = loop.now
         loop.start()
         questions.start()
     }
@@ -285,8 +285,8 @@ final class ChangelogRestorer: @unchecked Sendable {
     }
 
     private func reportProgress() {
-        guard loop.now >= told + .seconds(5) else { return }
-        told = loop.now
+        guard loop.now >= progressReportedAt + .seconds(5) else { return }
+        progressReportedAt = loop.now
         logger.info(
             "restore from the changelog is in progress",
             metadata: [

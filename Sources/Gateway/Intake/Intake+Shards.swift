@@ -27,7 +27,7 @@ extension Intake {
         }
         let offset = CommittedOffset(committed)
         watch(slot, offset)
-        let marks = takeMarkers(of: partition)
+        let marks = takeMarks(of: partition)
         for shard in shards {
             shard.loop.execute {
                 shard.beginPartition(

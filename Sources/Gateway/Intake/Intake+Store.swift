@@ -14,7 +14,7 @@ extension Intake {
         case .openCopies(let attempts): openCopies(attempts)
         case .restore(let attempts): restore(attempts)
         case .cancel(let partitions): cancelRestore(partitions)
-        case .loadMarkers(let attempt): loadMarkers(attempt)
+        case .loadMarks(let attempt): loadMarks(attempt)
         }
     }
 
@@ -44,23 +44,23 @@ extension Intake {
         }
     }
 
-    private func loadMarkers(_ attempt: PartitionRestore.Attempt) {
+    private func loadMarks(_ attempt: PartitionRestore.Attempt) {
         guard let store, let handle = handle(of: attempt.partition) else {
-            return apply { machine, now in machine.loadedMarkers(attempt, isLoaded: false, at: now) }
+            return apply { machine, now in machine.loadedMarks(attempt, isLoaded: false, at: now) }
         }
         store.loadMarks(of: handle) { [self] result in
             loop.execute { [self] in
                 let marks = try? result.get()
                 if let marks, self.handle(of: attempt.partition) === handle {
-                    keep(marks, of: attempt.partition)
+                    keepMarks(marks, of: attempt.partition)
                 }
-                apply { machine, now in machine.loadedMarkers(attempt, isLoaded: marks != nil, at: now) }
+                apply { machine, now in machine.loadedMarks(attempt, isLoaded: marks != nil, at: now) }
             }
         }
     }
 
     /// Handles a report of the restorer.
-    func receive(_ news: ChangelogRestorer.News) {
+    func receive(_ news: ChangelogRestorer.Report) {
         switch news {
         case .restored(let handle, let position):
             guard let attempt = restoreEnded(handle.number, handle) else { return }

@@ -42,7 +42,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     /// Parts of the store by partition: of assigned partitions, and of partitions still being taken over.
     private var handles: [Int32: StorePartition] = [:]
     /// Markers found when a partition was taken over.
-    private var markers: [Int32: [RelocationMarker]] = [:]
+    private var marks: [Int32: [RelocationMark]] = [:]
     /// Committed offsets by slot.
     private var committedOffsets: [UInt16: CommittedOffset] = [:]
     /// Attempts whose partitions the restorer reads.
@@ -560,10 +560,10 @@ final class Intake: TimerHandler, @unchecked Sendable {
             metadata: ["partition": "\(copy.handle.number)", "position": "\(position.offset)"])
     }
 
-    func keep(_ marks: [RelocationMarker], of partition: Int32) { markers[partition] = marks }
+    func keepMarks(_ marks: [RelocationMark], of partition: Int32) { self.marks[partition] = marks }
 
-    func takeMarkers(of partition: Int32) -> [RelocationMarker] {
-        markers.removeValue(forKey: partition) ?? []
+    func takeMarks(of partition: Int32) -> [RelocationMark] {
+        marks.removeValue(forKey: partition) ?? []
     }
 
     func watch(_ slot: UInt16, _ offset: CommittedOffset) { committedOffsets[slot] = offset }

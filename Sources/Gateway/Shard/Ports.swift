@@ -15,7 +15,7 @@ final class IntakePort: Sendable {
 
     func report(_ shard: Int, _ report: ShardReport) { intake?.report(shard, report) }
 
-    func receive(_ news: ChangelogRestorer.News) {
+    func receive(_ news: ChangelogRestorer.Report) {
         guard let intake else { return }
         intake.loop.execute { intake.receive(news) }
     }

@@ -55,7 +55,7 @@ extension Shard {
             guard let migration = waiting.takeMigration(handle) else { return }
             machine.skip(migration.item)
             leaveOut(migration.job)
-        case .letGo(let handle): discard(handle)
+        case .discard(let handle): discard(handle)
         case .load(let device, let slot, let withItems): storage?.load(slot, device, withItems: withItems)
         case .removeMark(let place): removeMark(place)
         case .removed(let place, let device):

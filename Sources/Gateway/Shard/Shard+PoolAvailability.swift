@@ -16,10 +16,10 @@ extension Shard {
         }
         nextAvailabilityCheck = loop.now + Self.availabilityCheck
         for pool in pools { pool.watchConnections(at: loop.now) }
-        let someWork = pools.contains { $0.downSince == nil }
+        let anyIsConnected = pools.contains { $0.downSince == nil }
         for pool in pools {
             let isDown = pool.downSince.map { loop.now >= $0 + Self.unavailableAfter } ?? false
-            let isUnavailable = someWork && isDown
+            let isUnavailable = anyIsConnected && isDown
             guard isUnavailable != machine.isUnavailable(pool.index) else { continue }
             if isUnavailable {
                 logger.warning(

@@ -25,7 +25,7 @@ extension Shard {
         case .expired(let slot, let devices):
             machine.expired(slot, devices, report: .expiredTaken(slot: slot))
         case .remove(let items): remove(items)
-        case .forgetMarkers(let slot):
+        case .forgetMarks(let slot):
             machine.forgetMarks(slot)
             follow()
         case .flush: report(.flushed(flushToStore()))

@@ -118,7 +118,7 @@ extension Shard {
         let pool = pools[Int(job.pointee.pool)]
         pool.count(verdict.reason)
         if verdict.reason == .tooManyProviderTokenUpdates { pool.tooManyTokenUpdates() }
-        let mustWait = replaceIfNoGood(connection, after: verdict, in: pool.connections)
+        let mustWait = replaceIfUnfit(connection, after: verdict, in: pool.connections)
         if verdict.class == .authentication {
             pool.tokenExpired(generation: job.pointee.tokenGeneration, now: loop.now, logger: logger)
         }
@@ -134,7 +134,7 @@ extension Shard {
     /// Replaces the connection if the answer speaks against it. Returns true when the connection is unfit for the job
     /// but stays in use because it is the last one. The job then has to wait for a successor, because a retry would use
     /// the same connection.
-    private func replaceIfNoGood(
+    private func replaceIfUnfit(
         _ connection: ClientConnection, after verdict: ResponseVerdict, in pool: ConnectionPool
     ) -> Bool {
         // Servers in trouble answer so on each connection. Replacing all connections at once would only cost

@@ -16,7 +16,7 @@ extension Shard {
     ///   the topic.
     func beginPartition(
         _ slot: UInt16, _ handle: StorePartition, readThrough: Int64, earlierFrom: Int64,
-        _ committed: CommittedOffset, _ marks: [RelocationMarker]
+        _ committed: CommittedOffset, _ marks: [RelocationMark]
     ) {
         guard let storage else { return }
         outcomes.begin(partitionSlot: slot)
@@ -78,7 +78,7 @@ extension Shard {
         }
         if write.marks {
             mark(
-                RelocationMarker(offset: key.offset, apnsID: job.pointee.push.apnsID), partitionSlot, handle,
+                RelocationMark(offset: key.offset, apnsID: job.pointee.push.apnsID), partitionSlot, handle,
                 storage
             )
         }
@@ -104,7 +104,7 @@ extension Shard {
     /// Marks an item that the store has under another token than its record names. A worker that reads the record again
     /// needs the mark. Transactions need marks as well, because the item's offset may be committed later than the move.
     private func mark(
-        _ mark: RelocationMarker, _ slot: UInt16, _ handle: StorePartition, _ storage: ShardStore
+        _ mark: RelocationMark, _ slot: UInt16, _ handle: StorePartition, _ storage: ShardStore
     ) {
         storage.put(handle, mark)
         guard outcomes.hasChangelog else { return }

@@ -145,7 +145,7 @@ final class ShardStore: TimerHandler {
     /// Removes an item's old key when the item moves to another key.
     func leave(_ handle: StorePartition, _ key: ItemKey, due: Int64) { batch.remove(handle, key, due: due) }
 
-    func put(_ handle: StorePartition, _ mark: RelocationMarker) { batch.put(handle, mark) }
+    func put(_ handle: StorePartition, _ mark: RelocationMark) { batch.put(handle, mark) }
 
     func removeMark(_ handle: StorePartition, offset: Int64) { batch.removeMark(handle, offset: offset) }
 

@@ -50,7 +50,7 @@ public final class ChangelogReader {
     /// Whether the client's assignment differs from the partitions to read.
     private var isOutdated = false
     /// Whether the failure to change the assignment was already reported; reset once a change succeeds.
-    private var hasTold = false
+    private var hasReported = false
 
     /// Partitions read at the same time, besides those that wait for a transaction. Enough for several brokers. The
     /// code that stores the records writes at as many ends.
@@ -176,7 +176,7 @@ public final class ChangelogReader {
             next.prefix(max(0, room)).map {
                 TopicPartitionOffset($0.topicPartition, .offset($0.position))
             })
-        (isOutdated, hasTold) = (false, false)
+        (isOutdated, hasReported) = (false, false)
     }
 
     // MARK: Records
@@ -229,8 +229,8 @@ public final class ChangelogReader {
         do {
             try assign()
         } catch {
-            if !hasTold { events(.client(.error(error))) }
-            hasTold = true
+            if !hasReported { events(.client(.error(error))) }
+            hasReported = true
         }
     }
 

@@ -87,7 +87,7 @@ public final class ChangelogChunk: @unchecked Sendable {
                 replace(key, nil)
             }
         case .mark(let offset):
-            write(ItemKeyBytes(RelocationMarkerBytes.key(offset)), value, partition.items, writes)
+            write(ItemKeyBytes(RelocationMarkBytes.key(offset)), value, partition.items, writes)
         case .device(let token):
             writeState(value, token, partition)
         }
@@ -114,7 +114,7 @@ public final class ChangelogChunk: @unchecked Sendable {
         switch key {
         case .item: value.count > DueBytes.count
         case .device: true
-        case .mark(let offset): RelocationMarkerBytes.read(RelocationMarkerBytes.key(offset), value) != nil
+        case .mark(let offset): RelocationMarkBytes.read(RelocationMarkBytes.key(offset), value) != nil
         }
     }
 

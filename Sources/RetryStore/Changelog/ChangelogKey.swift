@@ -68,9 +68,9 @@ public enum ChangelogKey {
     }
 
     /// Appends a mark's value.
-    public static func encode(_ mark: RelocationMarker, into writer: inout ByteWriter) {
-        withUnsafeTemporaryAllocation(byteCount: RelocationMarkerBytes.count, alignment: 1) { bytes in
-            RelocationMarkerBytes.write(mark, to: bytes.baseAddress!)
+    public static func encode(_ mark: RelocationMark, into writer: inout ByteWriter) {
+        withUnsafeTemporaryAllocation(byteCount: RelocationMarkBytes.count, alignment: 1) { bytes in
+            RelocationMarkBytes.write(mark, to: bytes.baseAddress!)
             writer.append(UnsafeRawBufferPointer(bytes))
         }
     }

@@ -147,9 +147,9 @@ private struct StoreCheck {
         _ iterator: StoreIterator, _ partition: StorePartition
     ) throws(RetryStoreError) -> Bool {
         let value = iterator.value
-        if let key = ItemKeyBytes(iterator.key)?.key, RelocationMarkerBytes.isKey(key) {
+        if let key = ItemKeyBytes(iterator.key)?.key, RelocationMarkBytes.isKey(key) {
             report.marks += 1
-            if RelocationMarkerBytes.read(key, value) == nil { report(.mark, partition.number, key) }
+            if RelocationMarkBytes.read(key, value) == nil { report(.mark, partition.number, key) }
             return false
         }
         guard let key = ItemKeyBytes(iterator.key)?.key, let due = DueBytes(prefixOf: value)?.due else {

@@ -163,14 +163,14 @@ extension World {
             || store.isDurable(log.records[record].subject, log.records[record].partition)
     }
 
-    func checkWatermark(_ partition: Int, _ offset: Int64, isTaken: Bool = false) {
+    func checkWatermark(_ partition: Int, _ offset: Int64, isAccepted: Bool = false) {
         if offset > log.nextOffset[partition] {
             broken(.watermark, "offset \(offset) of partition \(partition) is committed, and isn't there yet")
         }
         for index in log.committed[partition].index..<log.partitions[partition].count {
             let record = log.partitions[partition][index]
             guard log.records[record].offset < offset else { return }
-            if !(isTaken ? isSafe(record) : isDone(record)) {
+            if !(isAccepted ? isSafe(record) : isDone(record)) {
                 return broken(
                     .watermark,
                     "offset \(offset) of partition \(partition) is committed, and \(log.records[record].offset) isn't done"

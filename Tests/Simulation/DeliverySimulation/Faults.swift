@@ -28,7 +28,7 @@ extension World {
         for partition in owner.indices where owner[partition] == worker.number {
             // Kafka may have processed a commit that was on its way.
             if worker.partitions[partition].commit?.isSent == true, draw.chance(500) {
-                _ = settle(worker, partition, isTaken: true)
+                _ = settle(worker, partition, isAccepted: true)
             }
         }
         if scenario.hasPowerLoss, draw.chance(400) { losePower(worker) }
@@ -90,9 +90,9 @@ extension World {
 
     /// Issues the last commit of a partition and awaits an answer, which Kafka may not send.
     private func commitLast(_ worker: WorkerModel, _ partition: Int) {
-        while settle(worker, partition, isTaken: !draw.chance(200)) {}
+        while settle(worker, partition, isAccepted: !draw.chance(200)) {}
         if issueCommit(worker, partition) {
-            while settle(worker, partition, isTaken: !draw.chance(200)) {}
+            while settle(worker, partition, isAccepted: !draw.chance(200)) {}
         }
     }
 
@@ -139,7 +139,7 @@ extension World {
     }
 
     /// Continues stops and handovers at each step, not only when their kind is drawn.
-    func goOnEnding() {
+    func continueEnding() {
         for worker in workers {
             if worker.isDraining {
                 checkStop(worker)
@@ -255,7 +255,7 @@ extension World {
             while violation == nil, serveStore(worker, fails: false) {}
         } while violation == nil && (handDue(worker) || scanSome(worker) || lookForSuspended(worker))
         for partition in owner.indices where owner[partition] == worker.number {
-            if !settle(worker, partition, isTaken: true) { _ = issueCommit(worker, partition) }
+            if !settle(worker, partition, isAccepted: true) { _ = issueCommit(worker, partition) }
         }
         return counts.events - before
     }

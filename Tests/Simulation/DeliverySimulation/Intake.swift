@@ -200,19 +200,19 @@ extension World {
 
     func settleSome() {
         guard let (worker, partition) = anyPartition() else { return }
-        _ = settle(worker, partition, isTaken: !weather.isKafkaSlow && !draw.chance(150))
+        _ = settle(worker, partition, isAccepted: !weather.isKafkaSlow && !draw.chance(150))
     }
 
     /// Continues a commit: first with the sync to disk, then with Kafka's answer. Returns false when there is no
     /// commit.
-    func settle(_ worker: WorkerModel, _ partition: Int, isTaken: Bool) -> Bool {
+    func settle(_ worker: WorkerModel, _ partition: Int, isAccepted: Bool) -> Bool {
         guard let commit = worker.partitions[partition].commit else { return false }
         if !commit.isSent, bringToDisk(worker, fails: weather.isStoreBroken) {
             worker.partitions[partition].commit?.isSent = true
             return true
         }
         worker.partitions[partition].commit = nil
-        guard commit.isSent, isTaken else {
+        guard commit.isSent, isAccepted else {
             worker.partitions[partition].isDirty = true
             worker.partitions[partition].removals.order.commitFailed(commit.removals)
             happened(.commitLost)
@@ -229,7 +229,7 @@ extension World {
     /// Commits in Kafka's place.
     private func take(_ commit: IssuedCommit, _ partition: Int) {
         note("commit # of partition # is taken", commit.serial, partition)
-        checkWatermark(partition, commit.offset, isTaken: true)
+        checkWatermark(partition, commit.offset, isAccepted: true)
         let before = log.committed[partition]
         guard commit.offset >= before.offset else {
             return broken(.watermark, "the watermark of partition \(partition) goes back to \(commit.offset)")

@@ -110,7 +110,7 @@ extension World {
                 return broken(.sound, "what stays in the store isn't an item that waits")
             }
             staysInStore(migration, worker, shard)
-        case .letGo(let handle):
+        case .discard(let handle):
             switch shard.store.take(handle) {
             case .record(let number, _, _):
                 let state = worker.partitions[log.records[number].partition]

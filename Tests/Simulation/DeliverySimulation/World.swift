@@ -160,7 +160,7 @@ final class World {
         case .stop: stop(anyWorker())
         case .offsetReset: resetOffset()
         }
-        goOnEnding()
+        continueEnding()
         assignPartitions()
     }
 

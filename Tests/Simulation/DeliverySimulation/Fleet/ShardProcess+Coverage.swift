@@ -136,7 +136,7 @@ extension ShardProcess {
         case .refuse: world.coverage.reached(.refuse)
         case .takeOver: world.coverage.reached(.takeOver)
         case .leaveInStore: world.coverage.reached(.leaveInStore)
-        case .letGo: world.coverage.reached(.letGo)
+        case .discard: world.coverage.reached(.letGo)
         case .load: world.coverage.reached(.load)
         case .removeMark: world.coverage.reached(.removeMark)
         case .removed: world.coverage.reached(.removed)

@@ -203,7 +203,7 @@ extension ShardProcess {
             machine.skip(migration.item)
             free(migration.held)
             act()
-        case .letGo(let handle): letGo(handle)
+        case .discard(let handle): discard(handle)
         case .load(let device, let slot, let withItems):
             guard let part = stored[slot]?.part, let token = world.token(of: device) else {
                 return world.broken(.sound, "a load of a partition that has gone")
@@ -235,7 +235,7 @@ extension ShardProcess {
     }
 
     /// Drops a waiting event, because its partition is revoked.
-    func letGo(_ handle: UInt32) {
+    func discard(_ handle: UInt32) {
         switch events.removeValue(forKey: handle) {
         case .record(let record)?, .change(let record)?:
             machine.discard(record: record.place)

@@ -220,7 +220,7 @@ extension ShardProcess {
     }
 
     /// Releases departures of this device, which may now be taken over.
-    func goOn(_ device: DeviceKey) {
+    func releaseMigrations(_ device: DeviceKey) {
         for handle in machine.unreleased(of: device) {
             guard case .migration(let migration)? = events[handle], migration.isReleased else { continue }
             machine.release(handle, of: device)

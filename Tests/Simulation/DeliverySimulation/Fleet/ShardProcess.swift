@@ -122,7 +122,7 @@ final class ShardProcess {
         case .scanned(let slot): machine.scanned(slot)
         case .batchEnded(let batch, let loaded): batchEnded(batch, loaded)
         case .importItem(let migration): importItem(migration)
-        case .released(let device): goOn(device)
+        case .released(let device): releaseMigrations(device)
         }
     }
 
@@ -190,7 +190,7 @@ final class ShardProcess {
             machine.due(slot, items, readThrough: readThrough, report: .suspendedTaken(slot: slot))
         case .expired(let slot, let devices): expired(slot, devices)
         case .remove(let items): remove(items)
-        case .forgetMarkers(let slot):
+        case .forgetMarks(let slot):
             machine.forgetMarks(slot)
             follow()
         case .storeFails(let isFailing): machine.storeFails(isFailing)
@@ -240,7 +240,7 @@ final class ShardProcess {
         }
         machine.abandonWaiting(nil)
         follow()
-        for handle in machine.takeAllHandles() { letGo(handle) }
+        for handle in machine.takeAllHandles() { discard(handle) }
         act()
         order.flush(isPermitted: isPermitted)
         produce()

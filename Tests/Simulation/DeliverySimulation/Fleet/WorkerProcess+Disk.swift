@@ -6,7 +6,7 @@ extension WorkerProcess {
     enum DiskTask {
         case open(PartitionRestore.Attempt)
         case openCopies([PartitionRestore.Attempt])
-        case loadMarkers(PartitionRestore.Attempt)
+        case loadMarks(PartitionRestore.Attempt)
         case scanItems(UInt16, Int32)
         case scanDue(DueSchedule.Look, Int32)
         case scanSuspended(SuspendedSchedule.Look, Int32)
@@ -31,7 +31,7 @@ extension WorkerProcess {
         case .openCopies(let attempts):
             for attempt in attempts { parts[attempt.partition] = nil }
             diskTasks.append(.openCopies(attempts))
-        case .loadMarkers(let attempt): diskTasks.append(.loadMarkers(attempt))
+        case .loadMarks(let attempt): diskTasks.append(.loadMarks(attempt))
         case .restore(let attempts):
             for attempt in attempts {
                 guard let part = parts[attempt.partition] else { continue }
@@ -74,10 +74,10 @@ extension WorkerProcess {
         case .openCopies(let attempts):
             if isDone { openCopies(attempts) }
             machine.openedCopies(attempts, isOpen: isDone, at: now)
-        case .loadMarkers(let attempt):
+        case .loadMarks(let attempt):
             let part = parts[attempt.partition]
             if isDone, let part { marks[attempt.partition] = part.marks }
-            machine.loadedMarkers(attempt, isLoaded: isDone && part != nil, at: now)
+            machine.loadedMarks(attempt, isLoaded: isDone && part != nil, at: now)
         case .scanItems(let slot, let partition): scanItems(slot, partition, isDone: isDone)
         case .scanDue(let look, let partition): scanDue(look, partition, isDone: isDone)
         case .scanSuspended(let look, let partition): scanSuspended(look, partition, isDone: isDone)

@@ -34,7 +34,7 @@ struct KafkaGroupLink {
 
 extension KafkaModel {
     func send(_ client: Client, _ request: KafkaGroupLink.Request) {
-        client.link.requestAt = max(now + way(), client.link.requestAt + 1)
+        client.link.requestAt = max(now + drawDelay(), client.link.requestAt + 1)
         client.link.requests.append(request)
         timers.add(.groupRequest, at: client.link.requestAt, client: client.id, epoch: client.link.epoch)
     }
@@ -42,7 +42,7 @@ extension KafkaModel {
     func answer(_ client: Client, _ answer: KafkaGroupLink.Answer) {
         client.link.isHeld = false
         guard !client.isDead else { return }
-        client.link.answerAt = max(now + way(), client.link.answerAt + 1)
+        client.link.answerAt = max(now + drawDelay(), client.link.answerAt + 1)
         client.link.answers.append(answer)
         timers.add(.groupAnswer, at: client.link.answerAt, client: client.id, epoch: client.link.epoch)
     }

@@ -172,7 +172,8 @@ extension KafkaModel {
             guard member == group.leader else { return sendSync(client, client.consumer.joinEpoch) }
             // The leader looks for the topic's partitions first.
             timers.add(
-                .sendSync, at: now + way() + way(), client: client.id, epoch: client.consumer.joinEpoch)
+                .sendSync, at: now + drawDelay() + drawDelay(), client: client.id,
+                epoch: client.consumer.joinEpoch)
         case .coordinatorAway: joinLater(client)
         case .fencedInstance: fenceInstance(client)
         default:
@@ -203,13 +204,13 @@ extension KafkaModel {
         client.consumer.assigned = set
         let revoked = before.subtracting(set)
         let added = set.subtracting(before)
-        guard !revoked.isEmpty else { return tell(client, .assign, added) }
+        guard !revoked.isEmpty else { return emit(client, .assign, added) }
         client.consumer.addedNext = added
         client.consumer.rejoins = true
-        tell(client, .revoke, revoked)
+        emit(client, .revoke, revoked)
     }
 
-    private func tell(_ client: Client, _ pending: KafkaConsumerState.Pending, _ set: PartitionSet) {
+    private func emit(_ client: Client, _ pending: KafkaConsumerState.Pending, _ set: PartitionSet) {
         client.consumer.pending = pending
         client.consumer.pendingSet = set
         switch pending {
@@ -229,7 +230,7 @@ extension KafkaModel {
         }
         let added = client.consumer.addedNext
         client.consumer.addedNext = []
-        if !added.isEmpty { return tell(client, .assign, added) }
+        if !added.isEmpty { return emit(client, .assign, added) }
         if client.consumer.rejoins || client.consumer.joinState == .none { sendJoin(client) }
     }
 
@@ -240,7 +241,7 @@ extension KafkaModel {
         }
         client.consumer.rejoins = true
         client.consumer.assigned = []
-        tell(client, .revoke, client.consumer.owned)
+        emit(client, .revoke, client.consumer.owned)
     }
 
     /// Loses the client's partitions, which belong to other members by now.
@@ -254,7 +255,7 @@ extension KafkaModel {
         }
         client.consumer.assigned = []
         client.consumer.addedNext = []
-        guard client.consumer.owned.isEmpty else { return tell(client, .lost, client.consumer.owned) }
+        guard client.consumer.owned.isEmpty else { return emit(client, .lost, client.consumer.owned) }
         sendJoin(client)
     }
 

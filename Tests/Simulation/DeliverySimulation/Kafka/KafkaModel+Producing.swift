@@ -97,7 +97,7 @@ extension KafkaModel {
         client.queues[place].state = .sending
         client.queues[place].epoch &+= 1
         timers.add(
-            .batchArrives, at: now + pause + way(), client: client.id, place: place,
+            .batchArrives, at: now + pause + drawDelay(), client: client.id, place: place,
             epoch: client.queues[place].epoch)
     }
 
@@ -137,7 +137,7 @@ extension KafkaModel {
         }
         client.queues[place].state = .acknowledging
         timers.add(
-            .batchAcknowledged, at: now + way(), client: client.id, place: place,
+            .batchAcknowledged, at: now + drawDelay(), client: client.id, place: place,
             epoch: client.queues[place].epoch)
     }
 
@@ -271,7 +271,7 @@ extension KafkaModel {
         case .unanswered:
             client.queues[place].state = .acknowledging
             timers.add(
-                .batchAcknowledged, at: now + way() + way(), client: client.id, place: place,
+                .batchAcknowledged, at: now + drawDelay() + drawDelay(), client: client.id, place: place,
                 epoch: client.queues[place].epoch)
         case .idle, .sending, .acknowledging, .unregistered: break
         }

@@ -64,7 +64,7 @@ extension KafkaModel {
     ) -> Int {
         let reference = nextReference()
         timers.add(
-            .listed, at: now + way() + way(), client: client, place: place(topic, partition),
+            .listed, at: now + drawDelay() + drawDelay(), client: client, place: place(topic, partition),
             epoch: isolation == .committed ? 1 : 0, subject: reference)
         return reference
     }
@@ -195,7 +195,8 @@ extension KafkaModel {
             log.waiters.append(client.id)
         } else {
             timers.add(
-                .fetchDone, at: now + way() + way(), client: client.id, place: place, epoch: reading.epoch)
+                .fetchDone, at: now + drawDelay() + drawDelay(), client: client.id, place: place,
+                epoch: reading.epoch)
         }
     }
 
@@ -211,7 +212,7 @@ extension KafkaModel {
             }
             log.waiters.swapAt(index, log.waiters.count - 1)
             log.waiters.removeLast()
-            timers.add(.fetchDone, at: now + way(), client: id, place: place, epoch: reading.epoch)
+            timers.add(.fetchDone, at: now + drawDelay(), client: id, place: place, epoch: reading.epoch)
         }
     }
 

@@ -129,12 +129,12 @@ extension KafkaModel {
         limit(client, step, timeout)
         switch step {
         case .initialize, .sendOffsets: sendStep(client, after: 0, isFirst: true)
-        case .commit: goOn(client)
+        case .commit: continueSteps(client)
         case .abort:
             for place in client.queues.indices where !client.queues[place].records.isEmpty {
                 purge(client, place)
             }
-            goOn(client)
+            continueSteps(client)
         case .begin: break
         }
     }
@@ -152,7 +152,7 @@ extension KafkaModel {
     // MARK: Progress
 
     /// Commit and abort wait until each record has its report; without anything at the coordinator they are done then.
-    private func goOn(_ client: Client) {
+    private func continueSteps(_ client: Client) {
         guard let transactional = client.transactional, let step = transactional.step,
             step == .commit || step == .abort, transactional.stage == 0, client.producer.queued == 0
         else { return }
@@ -172,7 +172,7 @@ extension KafkaModel {
         if let failure, failure != .purged, client.transactional!.phase == .open {
             client.transactional!.phase = .abortable(failure == .fenced ? .fenced : .recordLost)
         }
-        if client.producer.queued == 0 { goOn(client) }
+        if client.producer.queued == 0 { continueSteps(client) }
     }
 
     func stepAnswered(_ client: Client, _ timer: KafkaTimers.Timer) {
@@ -264,7 +264,7 @@ extension KafkaModel {
 
     private func sendRegistration(_ client: Client, isFirst: Bool = true) {
         timers.add(
-            .registerArrives, at: now + (isFirst ? 1_000_000 : configuration.retryPause) + way(),
+            .registerArrives, at: now + (isFirst ? 1_000_000 : configuration.retryPause) + drawDelay(),
             client: client.id, epoch: client.transactional!.registerEpoch, subject: isFirst ? 0 : 1)
     }
 
@@ -290,6 +290,6 @@ extension KafkaModel {
                 }
             }
         }
-        goOn(client)
+        continueSteps(client)
     }
 }

@@ -86,7 +86,7 @@ extension KafkaModel {
         if unmarked == 0 { identifiers[identifier].state = .empty }
     }
 
-    private func markerWay() -> UInt64 { isSlow ? way() : drawn(configuration.markerDelay) }
+    private func markerWay() -> UInt64 { isSlow ? drawDelay() : drawn(configuration.markerDelay) }
 
     func marker(_ timer: KafkaTimers.Timer) {
         let log = logs[Int(timer.place)]
@@ -184,7 +184,7 @@ extension KafkaModel {
             client.transactional!.asked = transactional.wanted
         }
         timers.add(
-            .registered, at: now + way(), client: client.id, place: standing == .valid ? 1 : 0,
+            .registered, at: now + drawDelay(), client: client.id, place: standing == .valid ? 1 : 0,
             epoch: timer.epoch, subject: transactionCoordinatorEpoch)
     }
 
@@ -217,7 +217,7 @@ extension KafkaModel {
             client.transactional!.transaction = number
             client.transactional!.hasOffsets = true
             client.transactional!.stage = 1
-            sendStep(client, after: way(), isFirst: false)
+            sendStep(client, after: drawDelay(), isFirst: false)
         case .commit, .abort:
             if identifier.state == .ongoing {
                 decide(transactional.identifier, step == .commit ? .commit : .abort)
@@ -276,7 +276,8 @@ extension KafkaModel {
     /// Sends or repeats a step's request.
     func sendStep(_ client: Client, after pause: UInt64, isFirst: Bool) {
         timers.add(
-            .stepArrives, at: now + pause + way(), client: client.id, epoch: client.transactional!.stepEpoch,
+            .stepArrives, at: now + pause + drawDelay(), client: client.id,
+            epoch: client.transactional!.stepEpoch,
             subject: isFirst ? 0 : 1)
     }
 
@@ -284,7 +285,7 @@ extension KafkaModel {
         client.transactional!.answer = result
         let epoch = client.transactional!.stage == 1 && client.transactional!.step == .sendOffsets
         timers.add(
-            .stepAnswered, at: now + way(), client: client.id, epoch: client.transactional!.stepEpoch,
+            .stepAnswered, at: now + drawDelay(), client: client.id, epoch: client.transactional!.stepEpoch,
             subject: epoch ? group.epoch : transactionCoordinatorEpoch)
     }
 }

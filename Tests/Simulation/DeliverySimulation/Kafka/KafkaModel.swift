@@ -181,7 +181,7 @@ final class KafkaModel {
 
     /// Returns the nanoseconds that a request or an answer is under way.
     @inline(__always)
-    func way() -> UInt64 {
+    func drawDelay() -> UInt64 {
         if isSlow || draw.chance(configuration.slowPerMille) { return drawn(configuration.slowDelay) }
         return drawn(configuration.delay)
     }

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 /// Records that were complete before a restart and are applied again.
-@Suite struct OffsetHoldTests {
+@Suite struct OffsetRetainTests {
     /// 10 to 12 are begun; 11 was complete before. 14 and 15 were complete, too, and are still to be read.
     private func tracker() -> OffsetTracker {
         var tracker = OffsetTracker(
@@ -21,7 +21,7 @@ import Testing
         return (commit.offset, decoded.completed.ranges)
     }
 
-    @Test func commitStopsAtHeldRecordAndKeepsItsCompletion() {
+    @Test func commitStopsAtRetainedRecordAndKeepsItsCompletion() {
         var tracker = tracker()
         tracker.retain(11)
         #expect(committed(tracker) == (10, [11..<12, 14..<16]))
@@ -39,7 +39,7 @@ import Testing
         #expect(tracker.completedInWindow == 0)
     }
 
-    @Test func nextOwnerReadsHeldRecordAsCompleted() {
+    @Test func nextOwnerReadsRetainedRecordAsCompleted() {
         var first = tracker()
         first.retain(11)
         for offset in [10, 12] as [Int64] { _ = first.complete(offset) }
@@ -52,7 +52,7 @@ import Testing
         #expect(second.committable == 11)
     }
 
-    @Test func lowestHeldRecordLimitsTheCommit() {
+    @Test func lowestRetainedRecordLimitsTheCommit() {
         var tracker = OffsetTracker(nextOffset: 0, completedAbove: CompletedOffsets([0..<100]))
         for offset in Int64(0)..<100 {
             _ = tracker.track(offset)

@@ -5,7 +5,7 @@ import SluiceModel
 /// because the device got a new one. A repeated read of the record would not find the push, and would process it twice.
 ///
 /// Marks are identified by the partition and offset of the record. They are needed until the record is committed.
-public struct RelocationMarker: Hashable, Sendable {
+public struct RelocationMark: Hashable, Sendable {
     /// Offset of the push's Kafka record.
     public var offset: Int64
     /// The push's `apns-id`. It excludes a push at the same offset of a recreated topic.
@@ -19,18 +19,18 @@ public struct RelocationMarker: Hashable, Sendable {
 
 extension StoreBatch {
     /// Writes a mark.
-    public mutating func put(_ partition: StorePartition, _ mark: RelocationMarker) {
+    public mutating func put(_ partition: StorePartition, _ mark: RelocationMark) {
         put(
-            partition.items, ItemKeyBytes(RelocationMarkerBytes.key(mark.offset)),
-            count: RelocationMarkerBytes.count
+            partition.items, ItemKeyBytes(RelocationMarkBytes.key(mark.offset)),
+            count: RelocationMarkBytes.count
         ) {
-            RelocationMarkerBytes.write(mark, to: $0)
+            RelocationMarkBytes.write(mark, to: $0)
         }
     }
 
     /// Removes the mark of a record. Does nothing when there is none.
     public mutating func removeMark(_ partition: StorePartition, offset: Int64) {
-        withKey(ItemKeyBytes(RelocationMarkerBytes.key(offset))) { key, count in
+        withKey(ItemKeyBytes(RelocationMarkBytes.key(offset))) { key, count in
             rocksdb_writebatch_delete_cf(storage.writes, partition.items.handle, key, count)
         }
         storage.changes += 1
@@ -43,10 +43,10 @@ extension RetryStore {
     /// removed.
     public func loadMarks(
         of partition: StorePartition,
-        completion: @escaping @Sendable (Result<[RelocationMarker], RetryStoreError>) -> Void
+        completion: @escaping @Sendable (Result<[RelocationMark], RetryStoreError>) -> Void
     ) {
         run(on: storeLoop, completion) { () throws(RetryStoreError) in
-            var marks: [RelocationMarker] = []
+            var marks: [RelocationMark] = []
             try partition.items.visitMarks { mark, _ in
                 if let mark { marks.append(mark) }
                 return true
@@ -59,12 +59,12 @@ extension RetryStore {
 extension ColumnFamily {
     /// Visits the marks among a partition's items, by offset, until `visit` returns false. Unreadable marks are visited
     /// as nil.
-    func visitMarks(_ visit: (RelocationMarker?, ItemKey) -> Bool) throws(RetryStoreError) {
+    func visitMarks(_ visit: (RelocationMark?, ItemKey) -> Bool) throws(RetryStoreError) {
         let iterator = StoreIterator(self, .prefix)
-        iterator.seek(DeviceKeyBytes(RelocationMarkerBytes.device))
+        iterator.seek(DeviceKeyBytes(RelocationMarkBytes.device))
         while iterator.isValid {
-            guard let key = ItemKeyBytes(iterator.key)?.key, RelocationMarkerBytes.isKey(key) else { break }
-            guard visit(RelocationMarkerBytes.read(key, iterator.value), key) else { return }
+            guard let key = ItemKeyBytes(iterator.key)?.key, RelocationMarkBytes.isKey(key) else { break }
+            guard visit(RelocationMarkBytes.read(key, iterator.value), key) else { return }
             iterator.next()
         }
         try iterator.check()
@@ -73,7 +73,7 @@ extension ColumnFamily {
 
 /// A mark's bytes in the database and in the changelog. In `items-<p>` marks are the items of device key 0. Versions
 /// without marks never look for that key, so the database's format is unchanged.
-enum RelocationMarkerBytes {
+enum RelocationMarkBytes {
     static let version: UInt8 = 1
     static let count = 17
     static let device = DeviceKey(high: 0, low: 0)
@@ -82,16 +82,16 @@ enum RelocationMarkerBytes {
 
     static func isKey(_ key: ItemKey) -> Bool { key.device == device }
 
-    static func write(_ mark: RelocationMarker, to target: UnsafeMutableRawPointer) {
+    static func write(_ mark: RelocationMark, to target: UnsafeMutableRawPointer) {
         target.storeBytes(of: version, as: UInt8.self)
         target.storeBytes(of: mark.apnsID.high.bigEndian, toByteOffset: 1, as: UInt64.self)
         target.storeBytes(of: mark.apnsID.low.bigEndian, toByteOffset: 9, as: UInt64.self)
     }
 
     /// Parses a mark; nil for bytes that aren't a mark.
-    static func read(_ key: ItemKey, _ value: UnsafeRawBufferPointer) -> RelocationMarker? {
+    static func read(_ key: ItemKey, _ value: UnsafeRawBufferPointer) -> RelocationMark? {
         guard value.count == count, value[0] == version else { return nil }
-        return RelocationMarker(
+        return RelocationMark(
             offset: key.offset,
             apnsID: APNSID(
                 high: UInt64(bigEndian: value.loadUnaligned(fromByteOffset: 1, as: UInt64.self)),

@@ -13,7 +13,7 @@ import Testing
 @testable import Gateway
 
 /// Copies of partitions that a worker doesn't own are dropped in time, and no count includes them.
-struct OldCopyTests {
+struct LocalCopyDropTests {
     private func worker(
         _ bed: WorkerBed, _ name: String, longestAbsence: Int64 = RestoreLimits.longestAbsence
     ) throws -> Worker {

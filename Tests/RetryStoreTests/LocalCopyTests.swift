@@ -6,7 +6,7 @@ import Testing
 @testable import RetryStore
 
 /// Obsolete copies of the changelog, and their removal.
-@Suite struct OldCopiesTests {
+@Suite struct LocalCopyTests {
     private static let absence: Int64 = 1_800_000
     private static let now: Int64 = 1_700_000_000_000
 

@@ -4,7 +4,7 @@ import SluiceModel
 import TestSupport
 import Testing
 
-@Suite struct ExpiryStallTests {
+@Suite struct QueuedExpiryTests {
     /// Jobs that expire in the queue occupy no stream, so later jobs are sent.
     @Test func expiredJobsDoNotUseUpTheStreams() throws {
         try withBed(simulator: { options in

@@ -6,7 +6,7 @@ import Testing
 
 /// Compares the pool's machine under random faults with naive models, which search all past events at each
 /// step.
-@Suite struct PoolStateMachineWeatherTests {
+@Suite struct PoolStateMachineRandomFaultTests {
     private static let millisecond: UInt64 = 1_000_000
     private static let second: UInt64 = 1_000_000_000
 
