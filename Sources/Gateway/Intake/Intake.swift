@@ -41,7 +41,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     private var tickets: [UInt64: UInt64] = [:]
     /// Parts of the store by partition: of assigned partitions, and of partitions still being taken over.
     private var handles: [Int32: StorePartition] = [:]
-    /// Markers found when a partition was taken over.
+    /// Marks found when a partition was taken over.
     private var marks: [Int32: [RelocationMark]] = [:]
     /// Committed offsets by slot.
     private var committedOffsets: [UInt16: CommittedOffset] = [:]
