@@ -33,14 +33,21 @@ demo: build
 build: toolchain dependencies
 	@$(SWIFT) build -c release --product sluice
 
-# Tests of whole workers run by themselves, because they block threads that the others' timing depends on.
+# Tests of whole workers run apart from the others, because they block threads that the others' timing depends on. They
+# mostly wait, so their two targets run at the same time.
 WHOLE_WORKERS = ^(GatewayTests|ProcessTests)
 
 test: toolchain test-dependencies
 ifeq ($(strip $(ARGS)),)
 	@Deploy/run-tests.sh build $(SWIFT) build --build-tests
 	@Deploy/run-tests.sh parts $(SWIFT) test --skip-build --skip '$(WHOLE_WORKERS)'
-	@Deploy/run-tests.sh workers $(SWIFT) test --skip-build --filter '$(WHOLE_WORKERS)'
+	@summary=.build/test-output/processes-summary.txt; \
+		setsid Deploy/run-tests.sh processes $(SWIFT) test --skip-build --ignore-lock --filter '^ProcessTests' \
+			>$$summary & processes=$$!; \
+		trap 'kill -- -$$processes' INT TERM; \
+		Deploy/run-tests.sh gateway $(SWIFT) test --skip-build --ignore-lock --filter '^GatewayTests'; gateway=$$?; \
+		wait $$processes; status=$$?; grep -v '^processes: ' $$summary; \
+		exit $$((gateway ? gateway : status))
 else
 	@Deploy/run-tests.sh chosen $(SWIFT) test $(ARGS)
 endif
