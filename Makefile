@@ -34,20 +34,21 @@ build: toolchain dependencies
 	@$(SWIFT) build -c release --product sluice
 
 # Tests of whole workers run apart from the others, because they block threads that the others' timing depends on. They
-# mostly wait, so their two targets run at the same time.
+# mostly wait, so their parts run at the same time.
 WHOLE_WORKERS = ^(GatewayTests|ProcessTests)
+WORKERS = test --skip-build --ignore-lock --filter
 
 test: toolchain test-dependencies
 ifeq ($(strip $(ARGS)),)
 	@Deploy/run-tests.sh build $(SWIFT) build --build-tests
 	@Deploy/run-tests.sh parts $(SWIFT) test --skip-build --skip '$(WHOLE_WORKERS)'
-	@summary=.build/test-output/processes-summary.txt; \
-		setsid Deploy/run-tests.sh processes $(SWIFT) test --skip-build --ignore-lock --filter '^ProcessTests' \
-			>$$summary & processes=$$!; \
-		trap 'kill -- -$$processes' INT TERM; \
-		Deploy/run-tests.sh gateway $(SWIFT) test --skip-build --ignore-lock --filter '^GatewayTests'; gateway=$$?; \
-		wait $$processes; status=$$?; grep -v '^processes: ' $$summary; \
-		exit $$((gateway ? gateway : status))
+	@output=.build/test-output; \
+		setsid Deploy/run-tests.sh processes $(SWIFT) $(WORKERS) '^ProcessTests' >$$output/processes.end & first=$$!; \
+		setsid Deploy/run-tests.sh gateway-2 $(SWIFT) $(WORKERS) '^GatewayTests\.[L-Z]' >$$output/gateway-2.end & second=$$!; \
+		trap 'kill -- -$$first -$$second' INT TERM; \
+		Deploy/run-tests.sh gateway-1 $(SWIFT) $(WORKERS) '^GatewayTests\.[A-K]'; status=$$?; \
+		wait $$first || status=$$?; wait $$second || status=$$?; \
+		grep -hv 'tests passed$$' $$output/processes.end $$output/gateway-2.end; exit $$status
 else
 	@Deploy/run-tests.sh chosen $(SWIFT) test $(ARGS)
 endif

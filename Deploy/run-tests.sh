@@ -26,7 +26,7 @@ progress() {
     while ! read -r -t "$interval" -u 7 && kill -0 $$ 2>/dev/null; do
         passed=$(grep -c '^✔ Test [^c]' "$output")
         last=$(tail -n 1 "$output" | tr -d '\r' | cut -c 1-60)
-        [ "$passed" -gt 0 ] && last="$passed tests passed"
+        grep -q '^◇ Test run started' "$output" && last="$passed tests passed"
         if [ -t 1 ]; then printf '\r\033[K%s: %s' "$name" "$last"; else printf '%s: %s\n' "$name" "$last"; fi
     done
 }

@@ -37,8 +37,8 @@ final class PushClient {
         options.trust = .authorities(.text(authority.certificatePEM))
         options.identity = identity?.identity
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-        let address = ListenAddress(address: "127.0.0.1", port: port)!
-        guard address.withSockaddr({ Glibc.connect(descriptor, $0, $1) }) == 0 else {
+        let address = SocketAddress("127.0.0.1", port: port)!
+        guard address.withPointer({ Glibc.connect(descriptor, $0, $1) }) == 0 else {
             throw SystemError(call: "connect")
         }
         _ = fcntl(descriptor, F_SETFL, O_NONBLOCK)

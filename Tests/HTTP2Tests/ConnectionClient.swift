@@ -136,7 +136,7 @@ final class DeafListener: Sendable {
         let any = SocketAddress("127.0.0.1", port: 0)!
         _ = any.withPointer { bind(listening, $0, $1) }
         precondition(listen(listening, 0) == 0)
-        let address = SocketAddress("127.0.0.1", port: ListenAddress.port(of: listening)!)!
+        let address = SocketAddress("127.0.0.1", port: SocketAddress.port(of: listening)!)!
         self.address = address
         let fillers = (0..<Self.fillers).map { _ in
             let filler = socket(AF_INET, stream | Int32(SOCK_NONBLOCK.rawValue), 0)

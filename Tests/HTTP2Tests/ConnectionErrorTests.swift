@@ -120,7 +120,7 @@ import Testing
         defer { close(listening) }
         _ = SocketAddress("127.0.0.1", port: 0)!.withPointer { bind(listening, $0, $1) }
         listen(listening, 4)
-        let port = try #require(ListenAddress.port(of: listening))
+        let port = try #require(SocketAddress.port(of: listening))
         inThread {
             let client = acceptConnection(listening)
             guard client >= 0 else { return }

@@ -87,7 +87,7 @@ import Testing
         defer { close(listening) }
         _ = SocketAddress("127.0.0.1", port: 0)!.withPointer { bind(listening, $0, $1) }
         listen(listening, 8)
-        let address = SocketAddress("127.0.0.1", port: try #require(ListenAddress.port(of: listening)))!
+        let address = SocketAddress("127.0.0.1", port: try #require(SocketAddress.port(of: listening)))!
         let client = try ConnectionClient(
             addresses: [address], context: .client(TLSFixture().clientOptions)
         ) { $0.connectTimeout = .seconds(1) }

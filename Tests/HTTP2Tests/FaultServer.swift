@@ -25,7 +25,7 @@ final class FaultServer: Sendable {
         let descriptor = listening
         if var size = receiveBuffer { setsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &size, 4) }
         _ = SocketAddress("127.0.0.1", port: 0)!.withPointer { bind(descriptor, $0, $1) }
-        guard listen(listening, 64) == 0, let port = ListenAddress.port(of: listening) else {
+        guard listen(listening, 64) == 0, let port = SocketAddress.port(of: listening) else {
             throw SystemError(call: "listen")
         }
         self.port = port

@@ -60,8 +60,8 @@ private typealias Frame = RawClient.Frame
         let server = try ServerFixture(options: { $0.handshakeTimeout = .milliseconds(20) })
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         defer { close(descriptor) }
-        let address = ListenAddress(address: "127.0.0.1", port: server.listener.port)!
-        try #require(address.withSockaddr { connect(descriptor, $0, $1) } == 0)
+        let address = SocketAddress("127.0.0.1", port: server.listener.port)!
+        try #require(address.withPointer { connect(descriptor, $0, $1) } == 0)
         var byte: UInt8 = 0
         #expect(read(descriptor, &byte, 1) == 0)
         try eventually("the close") { server.log.closed.count == 1 }

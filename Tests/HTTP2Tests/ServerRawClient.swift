@@ -72,8 +72,8 @@ final class RawClient {
     init(port: UInt16, context: TLSContext, receiveBuffer: Int32? = nil) throws {
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         if var size = receiveBuffer { setsockopt(descriptor, SOL_SOCKET, SO_RCVBUF, &size, 4) }
-        let address = ListenAddress(address: "127.0.0.1", port: port)!
-        guard address.withSockaddr({ Glibc.connect(descriptor, $0, $1) }) == 0 else {
+        let address = SocketAddress("127.0.0.1", port: port)!
+        guard address.withPointer({ Glibc.connect(descriptor, $0, $1) }) == 0 else {
             throw SystemError(call: "connect")
         }
         _ = fcntl(descriptor, F_SETFL, O_NONBLOCK)

@@ -37,7 +37,7 @@ final class TestProxy: Sendable {
         listening = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         let descriptor = listening
         _ = SocketAddress("127.0.0.1", port: 0)!.withPointer { bind(descriptor, $0, $1) }
-        guard listen(listening, 16) == 0, let port = ListenAddress.port(of: listening) else {
+        guard listen(listening, 16) == 0, let port = SocketAddress.port(of: listening) else {
             throw SystemError(call: "listen")
         }
         self.port = port

@@ -1,4 +1,5 @@
 import Configuration
+import DeliveryCore
 import Foundation
 import Gateway
 import Logging
@@ -35,6 +36,14 @@ struct LineLogTests {
 
     private func object(_ json: String) throws -> [String: String] {
         try #require(JSONSerialization.jsonObject(with: Data(json.utf8)) as? [String: String], "\(json)")
+    }
+
+    @Test func pausedPartitionNamesEveryReason() {
+        let report = PartitionReport(
+            topic: "jobs", partition: 3, watermark: 1, end: 2, outstanding: 1, outstandingBytes: 100,
+            headOfLineAge: .seconds(2), pauseReasons: [.limit, .share, .window, .store], isEnding: false)
+        #expect(report.metadata["paused"] == "limit,share,window,store")
+        #expect(report.metadata["head-of-line-ms"] == "2000")
     }
 
     @Test func fieldsNamedLikeTheLinesKeysAreRenamed() throws {

@@ -81,7 +81,7 @@ public struct IntakeGate: ~Copyable, Sendable {
     /// Bytes held, finished or not. They count where they are more than the jobs' own bytes.
     public var bytesHeld = 0
     /// All partitions are paused because the store is in trouble.
-    public private(set) var isStoreFailing = false
+    public private(set) var waitsForStore = false
     /// All partitions are paused for the limit.
     public private(set) var isPausedForLimit = false
     /// Number of times that all partitions were paused for the limit.
@@ -117,7 +117,7 @@ public struct IntakeGate: ~Copyable, Sendable {
         partitions[partition].isLive = true
         livePartitions += 1
         if isPausedForLimit { insert(.limit, partition) }
-        if isStoreFailing { insert(.store, partition) }
+        if waitsForStore { insert(.store, partition) }
     }
 
     /// Ends a partition that the group revokes. Its jobs still count, but its pauses stay as they are.
@@ -185,11 +185,11 @@ public struct IntakeGate: ~Copyable, Sendable {
     }
 
     /// Pauses all partitions while the store can't take what has to wait, and resumes them when the store can again.
-    public mutating func setStoreFailing(_ isFailing: Bool) {
-        guard isFailing != isStoreFailing else { return }
-        isStoreFailing = isFailing
+    public mutating func setWaitsForStore(_ waits: Bool) {
+        guard waits != waitsForStore else { return }
+        waitsForStore = waits
         for partition in partitions.indices {
-            if isFailing { insert(.store, partition) } else { remove(.store, partition) }
+            if waits { insert(.store, partition) } else { remove(.store, partition) }
         }
     }
 
@@ -229,7 +229,7 @@ public struct IntakeGate: ~Copyable, Sendable {
     /// Returns how many records to poll now, at most. 0: don't poll; a later ``settle(at:)`` or ``advance(to:)`` may
     /// make room. The result is 1 while all is paused, because the consumer's events have to be served.
     public mutating func room(atMost batch: Int, at now: UInt64) -> Int {
-        if isPausedForLimit || isStoreFailing { return 1 }
+        if isPausedForLimit || waitsForStore { return 1 }
         guard isAtLimit else { return min(batch, limits.jobs - total.jobs) }
         if stalledSince == nil { stalledSince = now }
         return 0

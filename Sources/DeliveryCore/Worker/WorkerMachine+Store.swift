@@ -173,11 +173,11 @@ extension WorkerMachine {
     }
 
     private mutating func followStore() {
-        let isHeld = isStoreFailing || isStoreBehind
-        guard gate.isStoreFailing != isHeld else { return }
-        gate.setStoreFailing(isHeld)
+        let waits = isStoreFailing || isStoreBehind
+        guard gate.waitsForStore != waits else { return }
+        gate.setWaitsForStore(waits)
         followGate()
-        if !isHeld { act(.poll) }
+        if !waits { act(.poll) }
     }
 
     // MARK: Shards

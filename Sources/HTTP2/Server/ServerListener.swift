@@ -157,7 +157,7 @@ public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Se
         _ address: String, _ port: UInt16, reusesPort: Bool
     ) throws(ServerError) -> (descriptor: Int32, port: UInt16) {
         let endpoint = address.contains(":") ? "[\(address)]:\(port)" : "\(address):\(port)"
-        guard let name = ListenAddress(address: address, port: port) else {
+        guard let name = SocketAddress(address, port: port) else {
             throw ServerError(
                 endpoint: endpoint, reason: "not an IP address",
                 hint: "use for example 127.0.0.1, 0.0.0.0 or ::")
@@ -180,56 +180,13 @@ public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Se
         var yes: Int32 = 1
         setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, 4)
         if reusesPort { setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &yes, 4) }
-        guard name.withSockaddr({ bind(descriptor, $0, $1) }) == 0, Glibc.listen(descriptor, 1_024) == 0,
-            let bound = ListenAddress.port(of: descriptor)
+        guard name.withPointer({ bind(descriptor, $0, $1) }) == 0, Glibc.listen(descriptor, 1_024) == 0,
+            let bound = SocketAddress.port(of: descriptor)
         else {
             let error = failure("bind")
             close(descriptor)
             throw error
         }
         return (descriptor, bound)
-    }
-}
-
-/// An IPv4 or IPv6 address with a port.
-struct ListenAddress {
-    let family: Int32
-    private var storage = sockaddr_storage()
-    private let length: socklen_t
-
-    init?(address: String, port: UInt16) {
-        var v4 = sockaddr_in()
-        var v6 = sockaddr_in6()
-        if inet_pton(AF_INET, address, &v4.sin_addr) == 1 {
-            family = AF_INET
-            v4.sin_family = sa_family_t(AF_INET)
-            v4.sin_port = port.bigEndian
-            length = socklen_t(MemoryLayout<sockaddr_in>.size)
-            withUnsafeMutableBytes(of: &storage) { $0.storeBytes(of: v4, as: sockaddr_in.self) }
-        } else if inet_pton(AF_INET6, address, &v6.sin6_addr) == 1 {
-            family = AF_INET6
-            v6.sin6_family = sa_family_t(AF_INET6)
-            v6.sin6_port = port.bigEndian
-            length = socklen_t(MemoryLayout<sockaddr_in6>.size)
-            withUnsafeMutableBytes(of: &storage) { $0.storeBytes(of: v6, as: sockaddr_in6.self) }
-        } else {
-            return nil
-        }
-    }
-
-    func withSockaddr<T>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> T) -> T {
-        withUnsafeBytes(of: storage) { body($0.baseAddress!.assumingMemoryBound(to: sockaddr.self), length) }
-    }
-
-    /// The port that a socket is bound to.
-    static func port(of descriptor: Int32) -> UInt16? {
-        var storage = sockaddr_storage()
-        var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
-        return withUnsafeMutableBytes(of: &storage) { bytes -> UInt16? in
-            let name = bytes.baseAddress!.assumingMemoryBound(to: sockaddr.self)
-            guard getsockname(descriptor, name, &length) == 0 else { return nil }
-            // The port lies at the same place in both families.
-            return UInt16(bigEndian: bytes.load(fromByteOffset: 2, as: UInt16.self))
-        }
     }
 }

@@ -57,25 +57,7 @@ private final class ForwarderLoop: @unchecked Sendable {
     }
 
     func start() throws(KafkaError) {
-        // The thread holds a counted reference, released when it ends.
-        let unmanaged = Unmanaged.passRetained(self)
-        // Other threads wait for signals; a new thread inherits the mask.
-        var all = sigset_t()
-        var previous = sigset_t()
-        sigfillset(&all)
-        pthread_sigmask(SIG_SETMASK, &all, &previous)
-        defer { pthread_sigmask(SIG_SETMASK, &previous, nil) }
-        let code = pthread_create(
-            &thread, nil,
-            { argument in
-                guard let argument else { return nil }
-                Unmanaged<ForwarderLoop>.fromOpaque(argument).takeRetainedValue().run()
-                return nil
-            }, unmanaged.toOpaque())
-        guard code == 0 else {
-            unmanaged.release()
-            throw .system("bootstrap forwarder: cannot start a thread (error \(code))")
-        }
+        thread = try startThread(for: "bootstrap forwarder") { self.run() }
     }
 
     func stop() {

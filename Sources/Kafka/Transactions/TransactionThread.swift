@@ -85,27 +85,7 @@ final class TransactionThread: Sendable {
     // MARK: On the thread
 
     private func start() throws(KafkaError) {
-        // The thread holds a counted reference, released when it ends.
-        let unmanaged = Unmanaged.passRetained(self)
-        // Other threads wait for signals; a new thread inherits the mask.
-        var all = sigset_t()
-        var previous = sigset_t()
-        sigfillset(&all)
-        pthread_sigmask(SIG_SETMASK, &all, &previous)
-        defer { pthread_sigmask(SIG_SETMASK, &previous, nil) }
-        var thread = pthread_t()
-        let code = pthread_create(
-            &thread, nil,
-            { argument in
-                guard let argument else { return nil }
-                Unmanaged<TransactionThread>.fromOpaque(argument).takeRetainedValue().run()
-                return nil
-            }, unmanaged.toOpaque())
-        guard code == 0 else {
-            unmanaged.release()
-            throw .system("transactional producer: cannot start a thread (error \(code))")
-        }
-        pthread_detach(thread)
+        pthread_detach(try startThread(for: "transactional producer") { self.run() })
     }
 
     private func run() {

@@ -8,7 +8,8 @@ extension PartitionReport {
         logger.log(level: pauseReasons.isEmpty ? .debug : .info, "partition statistics", metadata: metadata)
     }
 
-    private var metadata: Logger.Metadata {
+    /// Fields of the partition's log line.
+    var metadata: Logger.Metadata {
         var metadata: Logger.Metadata = [
             "partition": "\(topic)[\(partition)]", "watermark": "\(watermark)", "end": "\(end)",
             "outstanding": "\(outstanding)", "bytes": "\(outstandingBytes)",
@@ -16,7 +17,7 @@ extension PartitionReport {
         ]
         if isEnding { metadata["ending"] = "true" }
         let reasons: [(IntakeGate.Reason, String)] = [
-            (.limit, "limit"), (.share, "share"), (.window, "window"),
+            (.limit, "limit"), (.share, "share"), (.window, "window"), (.store, "store"),
         ]
         let names = reasons.filter { pauseReasons.contains($0.0) }.map(\.1)
         if !names.isEmpty { metadata["paused"] = "\(names.joined(separator: ","))" }

@@ -34,6 +34,18 @@ public struct SocketAddress: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
+    /// Returns the port that a socket is bound to; nil when the system refuses the question.
+    static func port(of descriptor: Int32) -> UInt16? {
+        var storage = sockaddr_storage()
+        var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
+        return withUnsafeMutableBytes(of: &storage) { bytes -> UInt16? in
+            let name = bytes.baseAddress!.assumingMemoryBound(to: sockaddr.self)
+            guard getsockname(descriptor, name, &length) == 0 else { return nil }
+            // The port lies at the same place in both families.
+            return UInt16(bigEndian: bytes.load(fromByteOffset: 2, as: UInt16.self))
+        }
+    }
+
     /// Number of bytes that make up the address. An IPv4 address ends with padding, which has no meaning.
     private var significantLength: Int {
         family == AF_INET ? min(Int(length), 8) : Int(length)
