@@ -34,7 +34,7 @@ public struct SeededGenerator: RandomNumberGenerator, Sendable {
     }
 }
 
-/// SeededGenerator: expands a one-word seed to any number of words.
+/// SplitMix64: expands a one-word seed to any number of words.
 private struct SplitMix {
     var state: UInt64
 

@@ -2,7 +2,7 @@ extension DeliveryMachine {
     /// Returns the first invariant that doesn't hold; nil when all hold. O(items): for tests and the simulation.
     public func checkInvariants() -> String? {
         guard milestones.isBalanced else { return "milestones don't add up" }
-        guard milestones[.undispatched] == 0 else { return "an item is unplaced" }
+        guard milestones[.undispatched] == 0 else { return "an item is undispatched" }
         var (live, flying, suspended, returns, timed) = (0, 0, 0, 0, 0)
         for index in 0..<highWater where items[index].state.isLive {
             live += 1
@@ -41,7 +41,7 @@ extension DeliveryMachine {
         let end = min(highWater, max(0, start) + max(1, slots))
         let next = end == highWater ? 0 : end
         guard milestones.isBalanced else { return (next, "milestones don't add up") }
-        guard milestones[.undispatched] == 0 else { return (next, "an item is unplaced") }
+        guard milestones[.undispatched] == 0 else { return (next, "an item is undispatched") }
         guard start < end else { return (next, nil) }
         for index in max(0, start)..<end where items[index].state.isLive {
             let item = items[index]

@@ -28,7 +28,9 @@ extension Shard {
                 machine.suspend(pool: pool.index, at: now)
             } else {
                 logger.notice(
-                    "the credential has a connection again; its pushes resume",
+                    isDown
+                        ? "no credential has a connection; the credential's pushes no longer move to the store"
+                        : "the credential has a connection again; its pushes resume",
                     metadata: ["credential": "\(pool.name)"])
                 machine.resume(pool: pool.index, at: now)
             }

@@ -3,7 +3,7 @@ import Glibc
 import Synchronization
 
 /// The thread on which librdkafka's transactional calls block. The thread runs one step at a time and stores one
-/// result. After `end` and the return of the running step, the thread ends and releases the client.
+/// result. After `stop` and the return of the running step, the thread ends and releases the client.
 final class TransactionThread: Sendable {
     /// Arguments of a step.
     struct Order: Sendable {
@@ -103,7 +103,7 @@ final class TransactionThread: Sendable {
     private func finish(_ result: TransactionResult) {
         state.withLock { state in
             state.result = result
-            // Written within the lock, so that `end` has removed the descriptor when it returns.
+            // Written within the lock, so that `stop` has removed the descriptor when it returns.
             if state.descriptor >= 0 {
                 var one: UInt64 = 1
                 _ = write(state.descriptor, &one, 8)
