@@ -432,4 +432,5 @@ def counted(mistakes):
     return ", ".join(f"{kind} {len(ones)}" for kind, ones in sorted(by_kind(mistakes).items()))
 
 
-main()
+if __name__ == "__main__":
+    main()

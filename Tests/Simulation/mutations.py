@@ -121,4 +121,5 @@ def main():
     print(f"{len(caught)} mutations caught, {len(left)} of them by the unit tests")
 
 
-main()
+if __name__ == "__main__":
+    main()
