@@ -24,7 +24,7 @@ progress() {
     exec 7<> <(:)
     # Ends with the script, also when the script is killed.
     while ! read -r -t "$interval" -u 7 && kill -0 $$ 2>/dev/null; do
-        passed=$(grep -c '^✔ Test [^c]' "$output")
+        passed=$(grep -cE '^✔ Test ("|[A-Za-z0-9_]+\()' "$output")
         last=$(tail -n 1 "$output" | tr -d '\r' | cut -c 1-60)
         grep -q '^◇ Test run started' "$output" && last="$passed tests passed"
         if [ -t 1 ]; then printf '\r\033[K%s: %s' "$name" "$last"; else printf '%s: %s\n' "$name" "$last"; fi

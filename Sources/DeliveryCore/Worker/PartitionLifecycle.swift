@@ -156,9 +156,9 @@ public struct PartitionLifecycle: Sendable {
     mutating func deferRecord(_ record: PolledRecord) { deferredRecords.append(record) }
 
     mutating func takeDeferredRecords() -> [PolledRecord] {
-        let held = deferredRecords
+        let taken = deferredRecords
         deferredRecords = []
-        return held
+        return taken
     }
 
     mutating func deferRecords(_ records: ArraySlice<PolledRecord>) {

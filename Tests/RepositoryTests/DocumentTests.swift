@@ -1,0 +1,54 @@
+import Foundation
+import Testing
+
+/// Documents name files that exist, so that a reader finds the place without searching.
+@Suite("Repository: documents")
+struct DocumentTests {
+    /// Paths of all files below the documented directories, and of those at the top, relative to the root.
+    private static func files() -> [String] {
+        let root = Repository.root.path
+        let top = (try? FileManager.default.contentsOfDirectory(atPath: root)) ?? []
+        var files = top
+        for directory in ["Sources", "Tests", "Benchmarks", "Deploy", "Schemas"] {
+            let entries = FileManager.default.enumerator(atPath: "\(root)/\(directory)")
+            while let entry = entries?.nextObject() as? String { files.append("\(directory)/\(entry)") }
+        }
+        return files
+    }
+
+    private static func text(_ path: String) throws -> String {
+        try String(contentsOf: Repository.root.appending(path: path), encoding: .utf8)
+    }
+
+    @Test("each relative link leads to a file")
+    func linksLeadToFiles() throws {
+        var checked = 0
+        for document in Self.files() where document.hasSuffix(".md") {
+            let directory = Repository.root.appending(path: document).deletingLastPathComponent()
+            for link in try Self.text(document).matches(of: #/\]\(([^)#\s]+)(?:#[^)]*)?\)/#)
+            where !link.1.contains("://") {
+                checked += 1
+                let target = directory.appending(path: String(link.1)).standardized.path
+                #expect(FileManager.default.fileExists(atPath: target), "\(document): \(link.1)")
+            }
+        }
+        #expect(checked > 40)
+    }
+
+    @Test("each source file in backticks exists")
+    func sourceFilesExist() throws {
+        let files = Self.files()
+        // The pattern for the name of a file, not a file.
+        let patterns: Set = ["Type+Concern.swift"]
+        var checked = 0
+        for document in files where document.hasSuffix(".md") {
+            for name in try Self.text(document).matches(of: #/`([A-Za-z0-9_+\/-]+\.swift)`/#)
+            where !patterns.contains(String(name.1)) {
+                checked += 1
+                #expect(
+                    files.contains { $0 == name.1 || $0.hasSuffix("/\(name.1)") }, "\(document): \(name.1)")
+            }
+        }
+        #expect(checked > 40)
+    }
+}
