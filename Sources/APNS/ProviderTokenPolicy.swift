@@ -12,23 +12,30 @@ public struct ClockReading: Sendable, Equatable {
     }
 }
 
-/// Decides when a provider token is renewed. Pure: the owner reports events with their times, and the policy answers.
+/// Decides when a provider token is renewed, and how it is dated. Pure: the owner reports events with their times, and
+/// the policy answers.
 ///
 /// APNs refuses tokens dated more than an hour ago, and renewals more often than every 20 minutes. See APNs:
-/// "Establishing a token-based connection to APNs". The decision depends on the token's age:
+/// "Establishing a token-based connection to APNs".
 ///
-///     age      0 ───────────── 20 min ──────────── 50 min ──── 55 min ──── 60 min
-///              keep in           renew if refused    renew       renew      dead
-///              any case          or the clock          │         also after
-///                                stepped               │         "too many updates"
+/// Tokens are dated in fixed steps of 30 minutes, which begin at a moment that follows from the key. All replicas with
+/// the key therefore date their tokens alike and renew them at the same moment:
+///
+///     step     │◀──────── 30 min ────────▶│◀──────── 30 min ────────▶│
+///     date     t₀                         t₁
+///     replica  ───────── t₀ ──────────────│────────── t₁ ────────────│
+///     started late        ├─ t₀ ──── 20 min ────┤──── t₁ ─────────────│
+///
+/// A replica that starts shortly before a step keeps its first token for 20 minutes, so at most until the token's age is
+/// 50 minutes. The policy renews a token early when APNs refused it or the clock stepped, but not within the 20 minutes.
 ///
 /// The clock stepped when the token's date is in the future by more than the tolerance. The clock also stepped when the
 /// date is older than the token's age by the monotonic clock.
 public struct ProviderTokenPolicy: Sendable, Equatable {
     /// Settings of the policy, in seconds each.
     public struct Settings: Sendable, Equatable {
-        /// Age at which a token is renewed.
-        public var refreshAfter: Int64 = 50 * 60
+        /// Distance between the dates of successive tokens.
+        public var step: Int64 = 30 * 60
         /// Shortest time between two renewals.
         public var minimumInterval: Int64 = 20 * 60
         /// Latest age of renewal, also when APNs complained about too many updates.
@@ -37,13 +44,15 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
         public var futureTolerance: Int64 = 5 * 60
         /// Time between a failed signing and its retry.
         public var failureRetry: Int64 = 30
+        /// Rest after the first TooManyProviderTokenUpdates; doubles each time, up to ``minimumInterval``.
+        public var firstRest: Int64 = 60
 
         public init() {}
     }
 
     /// Decision about the provider token to use now.
     public enum Decision: Sendable, Equatable {
-        /// Sign a token dated now, then report ``minted(at:)`` or ``mintFailed(at:)``.
+        /// Sign a token dated ``issueTime(at:)``, then report ``minted(at:)`` or ``mintFailed(at:)``.
         case mint
         /// Continue with the present token.
         case keep
@@ -75,21 +84,49 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
         }
     }
 
+    /// Rest of a key after APNs answered TooManyProviderTokenUpdates. Nothing is sent with the key meanwhile.
+    public struct Rest: Sendable, Equatable {
+        /// End of the rest, in seconds of the monotonic clock.
+        public var until: Int64
+        /// Whether the answer began the rest; false for further answers to requests sent before.
+        public var isNew: Bool
+    }
+
     private struct Held: Sendable, Equatable {
         var issuedAt: Int64
         var mintedAt: Int64
+        /// Age of the token in seconds when it was signed: 0 to a step.
+        var ageAtMint: Int64
         var isRefused = false
         /// Monotonic time in seconds before which no renewal happens.
         var notBefore: Int64
+
+        /// Returns the monotonic time in seconds at which the token has the age.
+        func time(ofAge age: Int64) -> Int64 { mintedAt &+ age &- ageAtMint }
     }
 
     public let settings: Settings
+    /// Begin of a step in seconds after a multiple of the step: 0 to less than a step.
+    private let offset: Int64
     private var held: Held?
     /// Monotonic time in seconds of the next signing attempt; set while signing fails.
     private var nextTry: Int64?
+    /// End of the last rest, in seconds of the monotonic clock; nil before the first rest.
+    private var restUntil: Int64?
+    /// Number of rests in a row.
+    private var rests: Int64 = 0
 
-    public init(_ settings: Settings = Settings()) {
+    /// - Parameter key: a number that all replicas derive from the key alike; spreads the keys' renewals over the step.
+    public init(_ settings: Settings = Settings(), key: UInt64 = 0) {
         self.settings = settings
+        offset = Int64(key % UInt64(max(1, settings.step)))
+    }
+
+    /// Returns the date of a token that is signed now: the begin of the present step, in seconds since 1970.
+    public func issueTime(at now: ClockReading) -> Int64 {
+        let step = max(1, settings.step)
+        let past = (now.wallSeconds &- offset) % step
+        return now.wallSeconds &- (past < 0 ? past + step : past)
     }
 
     /// Returns whether a token has to be signed now. While signing fails, the result is `keep` until the next retry.
@@ -99,10 +136,11 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
         return validity.covers(now) ? .keep : .mint
     }
 
-    /// Records that a token dated `now.wallSeconds` was signed.
+    /// Records that a token dated ``issueTime(at:)`` was signed.
     public mutating func minted(at now: ClockReading) {
+        let issuedAt = issueTime(at: now)
         held = Held(
-            issuedAt: now.wallSeconds, mintedAt: now.monotonicSeconds,
+            issuedAt: issuedAt, mintedAt: now.monotonicSeconds, ageAtMint: now.wallSeconds &- issuedAt,
             notBefore: now.monotonicSeconds &+ settings.minimumInterval)
         nextTry = nil
     }
@@ -122,22 +160,33 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
     }
 
     /// Records that APNs answered TooManyProviderTokenUpdates. Keeps the token for another minimum interval, but at
-    /// most until its latest refresh.
-    public mutating func tooManyUpdates(at now: ClockReading) {
-        guard var current = held else { return }
-        let rest = min(
-            now.monotonicSeconds &+ settings.minimumInterval, current.mintedAt &+ settings.latestRefresh)
-        current.notBefore = max(current.notBefore, rest)
-        held = current
+    /// most until its latest refresh. Returns the key's rest.
+    public mutating func tooManyUpdates(at now: ClockReading) -> Rest {
+        if var current = held {
+            let rest = min(
+                now.monotonicSeconds &+ settings.minimumInterval, current.time(ofAge: settings.latestRefresh))
+            current.notBefore = max(current.notBefore, rest)
+            held = current
+        }
+        if let restUntil {
+            // Answers to requests that were sent before the rest began.
+            if now.monotonicSeconds < restUntil { return Rest(until: restUntil, isNew: false) }
+            if now.monotonicSeconds >= restUntil &+ settings.minimumInterval { rests = 0 }
+        }
+        let length = min(settings.firstRest << min(rests, 16), max(settings.firstRest, settings.minimumInterval))
+        rests += 1
+        let end = now.monotonicSeconds &+ length
+        restUntil = end
+        return Rest(until: end, isNew: true)
     }
 
     /// Time during which the present token needs no decision.
     public var validity: Validity {
         guard let held else { return Validity(quietUntil: .min, monotonicDeadline: .min, wall: 0..<0) }
         let quiet = nextTry.map { max($0, held.notBefore) } ?? held.notBefore
-        let deadline = held.isRefused ? held.notBefore : held.mintedAt &+ settings.refreshAfter
+        let deadline = held.isRefused ? held.notBefore : held.time(ofAge: settings.step)
         let earliest = held.issuedAt &- settings.futureTolerance
-        let latest = held.issuedAt &+ settings.refreshAfter
+        let latest = held.issuedAt &+ settings.step
         return Validity(
             quietUntil: quiet, monotonicDeadline: deadline,
             wall: min(earliest, latest)..<max(earliest, latest))

@@ -2,11 +2,12 @@ import Glibc
 import Synchronization
 
 /// The provider tokens of one signing key and team, shared by all connections and event loops. APNs wants one token per
-/// key everywhere, renewed every 20 to 60 minutes.
+/// key everywhere, renewed every 20 to 60 minutes. Other processes with the key have the same tokens at the same time,
+/// because dates and signatures follow from the key and the clock.
 ///
 /// Readers keep their ``ProviderToken`` and call ``renewed(since:at:)`` once per loop turn or before a batch. The call
 /// costs at most five atomic loads and no lock, unless a decision is due. The lock is held while a token is signed
-/// (less than a millisecond, once in 50 minutes).
+/// (less than a millisecond, once in 30 minutes).
 public final class ProviderTokenSource: Sendable {
     private struct State {
         var policy: ProviderTokenPolicy
@@ -32,11 +33,13 @@ public final class ProviderTokenSource: Sendable {
     private let monotonicDeadline = Atomic<Int64>(.min)
     private let wallFrom = Atomic<Int64>(0)
     private let wallUntil = Atomic<Int64>(0)
+    /// End of the rest after TooManyProviderTokenUpdates, in seconds of the monotonic clock; `.min` before the first.
+    private let restUntil = Atomic<Int64>(.min)
 
     /// Creates the source without a token. The first call of ``current(at:)`` signs one. Any thread may use the source.
     public init(_ credential: TokenCredential, settings: ProviderTokenPolicy.Settings = .init()) {
         self.credential = credential
-        state = Mutex(State(policy: ProviderTokenPolicy(settings)))
+        state = Mutex(State(policy: ProviderTokenPolicy(settings, key: Self.number(of: credential.keyID, credential.teamID))))
     }
 
     /// Generation of the newest token; 0 before the first token.
@@ -78,13 +81,32 @@ public final class ProviderTokenSource: Sendable {
         }
     }
 
-    /// Records that APNs answered TooManyProviderTokenUpdates. The token stays; the connection needs a rest or a
-    /// replacement.
-    public func tooManyUpdates(at now: ClockReading) {
+    /// Records that APNs answered TooManyProviderTokenUpdates. The token stays, and everything that sends with the key
+    /// rests. The connection needs a replacement.
+    public func tooManyUpdates(at now: ClockReading) -> ProviderTokenPolicy.Rest {
         state.withLock { state in
-            state.policy.tooManyUpdates(at: now)
+            let rest = state.policy.tooManyUpdates(at: now)
             publish(state)
+            restUntil.store(rest.until, ordering: .relaxed)
+            return rest
         }
+    }
+
+    /// End of the key's rest in seconds of the monotonic clock (`CLOCK_BOOTTIME`); nil without a rest, or when the rest
+    /// is over. Takes no lock.
+    public func rest(at now: ClockReading) -> Int64? {
+        let until = restUntil.load(ordering: .relaxed)
+        return now.monotonicSeconds < until ? until : nil
+    }
+
+    /// Returns a number that follows from the names of key and team (FNV-1a), equal in all processes.
+    static func number(of keyID: KeyID, _ teamID: TeamID) -> UInt64 {
+        var hash: UInt64 = 0xcbf2_9ce4_8422_2325
+        for byte in "\(teamID).\(keyID)".utf8 {
+            hash = (hash ^ UInt64(byte)) &* 0x100_0000_01b3
+        }
+        // The low bits of FNV-1a alone depend on few bits of the names.
+        return hash >> 32 ^ hash & 0xffff_ffff
     }
 
     /// Error of the last attempt to sign; nil when the attempt succeeded.
@@ -101,7 +123,8 @@ public final class ProviderTokenSource: Sendable {
         let generation = (state.token?.generation ?? 0) + 1
         do throws(SigningKeyError) {
             state.token = try ProviderToken(
-                credential: credential, issuedAtSeconds: now.wallSeconds, generation: generation)
+                credential: credential, issuedAtSeconds: state.policy.issueTime(at: now),
+                generation: generation)
             state.failure = nil
             state.policy.minted(at: now)
         } catch {

@@ -36,20 +36,21 @@ public final class SigningKey: @unchecked Sendable, CustomStringConvertible {
     deinit { EVP_PKEY_free(handle) }
 
     /// Returns the ES256 signature (ECDSA on P-256 with SHA-256) of `message` in JOSE form. The form is r and s, 32
-    /// bytes each, big-endian (RFC 7518 §3.4). Throws when OpenSSL fails. Any thread.
+    /// bytes each, big-endian (RFC 7518 §3.4). The same key and message always give the same signature. Throws when
+    /// OpenSSL fails. Any thread.
     public func sign(_ message: [UInt8]) throws(SigningKeyError) -> [UInt8] {
         ERR_clear_error()
-        guard let context = EVP_MD_CTX_new() else { throw failure() }
+        guard let signature = DeterministicSignature.sign(message, key: handle), verifies(signature, message)
+        else { throw failure() }
+        return signature
+    }
+
+    /// Whether the signature is the key's. A wrong deterministic signature could give the key away.
+    private func verifies(_ signature: [UInt8], _ message: [UInt8]) -> Bool {
+        guard let encoded = Self.der(fromRaw: signature), let context = EVP_MD_CTX_new() else { return false }
         defer { EVP_MD_CTX_free(context) }
-        var length = 0
-        guard EVP_DigestSignInit(context, nil, EVP_sha256(), nil, handle) == 1,
-            EVP_DigestSign(context, nil, &length, message, message.count) == 1
-        else { throw failure() }
-        var encoded = [UInt8](repeating: 0, count: length)
-        guard EVP_DigestSign(context, &encoded, &length, message, message.count) == 1,
-            let raw = Self.raw(fromDER: encoded[..<length])
-        else { throw failure() }
-        return raw
+        return EVP_DigestVerifyInit(context, nil, EVP_sha256(), nil, handle) == 1
+            && EVP_DigestVerify(context, encoded, encoded.count, message, message.count) == 1
     }
 
     /// Returns the public half as SubjectPublicKeyInfo in DER (RFC 5280 §4.1), for verifying tokens; empty on failure.
@@ -71,22 +72,30 @@ public final class SigningKey: @unchecked Sendable, CustomStringConvertible {
 
     public var description: String { "signing key (EC P-256)" }
 
-    /// Converts OpenSSL's DER sequence of r and s to 2 × 32 bytes; returns nil for other input.
-    private static func raw(fromDER encoded: ArraySlice<UInt8>) -> [UInt8]? {
-        let parsed = encoded.withUnsafeBufferPointer { buffer -> OpaquePointer? in
-            var cursor = buffer.baseAddress
-            return d2i_ECDSA_SIG(nil, &cursor, buffer.count)
+    /// Converts r and s, 32 bytes each, to OpenSSL's DER sequence; returns nil when OpenSSL fails.
+    private static func der(fromRaw raw: [UInt8]) -> [UInt8]? {
+        guard raw.count == signatureLength, let pair = ECDSA_SIG_new() else { return nil }
+        defer { ECDSA_SIG_free(pair) }
+        let half = signatureLength / 2
+        let (r, s) = raw.withUnsafeBufferPointer { buffer in
+            (
+                BN_bin2bn(buffer.baseAddress, Int32(half), nil),
+                BN_bin2bn(buffer.baseAddress.map { $0 + half }, Int32(half), nil)
+            )
         }
-        guard let signature = parsed else { return nil }
-        defer { ECDSA_SIG_free(signature) }
-        var bytes = [UInt8](repeating: 0, count: signatureLength)
-        let half = Int32(signatureLength / 2)
-        let written = bytes.withUnsafeMutableBufferPointer { buffer -> Bool in
-            guard let base = buffer.baseAddress else { return false }
-            return BN_bn2binpad(ECDSA_SIG_get0_r(signature), base, half) == half
-                && BN_bn2binpad(ECDSA_SIG_get0_s(signature), base + Int(half), half) == half
+        guard ECDSA_SIG_set0(pair, r, s) == 1 else {
+            BN_free(r)
+            BN_free(s)
+            return nil
         }
-        return written ? bytes : nil
+        let length = i2d_ECDSA_SIG(pair, nil)
+        guard length > 0 else { return nil }
+        var encoded = [UInt8](repeating: 0, count: Int(length))
+        encoded.withUnsafeMutableBufferPointer { buffer in
+            var end = buffer.baseAddress
+            _ = i2d_ECDSA_SIG(pair, &end)
+        }
+        return encoded
     }
 
     private func failure() -> SigningKeyError {

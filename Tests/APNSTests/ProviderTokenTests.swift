@@ -3,12 +3,17 @@ import Testing
 @testable import APNS
 
 @Suite struct ProviderTokenTests {
-    private static let epoch: Int64 = 1_700_000_000
+    /// Begin of a step of the test's key, in seconds since 1970.
+    private static let epoch: Int64 = {
+        let identifiers = try? (KeyID("KEY1234567"), TeamID("TEAM123456"))
+        let number = identifiers.map { ProviderTokenSource.number(of: $0, $1) } ?? 0
+        return ProviderTokenPolicy(key: number).issueTime(
+            at: ClockReading(wallSeconds: 1_700_000_000, monotonicSeconds: 0))
+    }()
 
-    private func credential() throws -> TokenCredential {
+    private func credential(_ pem: [UInt8] = TestKeys.pem(TestKeys.p256)) throws -> TokenCredential {
         try TokenCredential(
-            keyID: KeyID("KEY1234567"), teamID: TeamID("TEAM123456"),
-            key: SigningKey(pem: TestKeys.pem(TestKeys.p256)))
+            keyID: KeyID("KEY1234567"), teamID: TeamID("TEAM123456"), key: SigningKey(pem: pem))
     }
 
     private func at(_ minutes: Int64) -> ClockReading {
@@ -24,7 +29,7 @@ import Testing
         let claims = try #require(TestKeys.base64URLDecoded(parts[1]))
         let signature = try #require(TestKeys.base64URLDecoded(parts[2]))
         #expect(String(decoding: header, as: UTF8.self) == #"{"alg":"ES256","kid":"KEY1234567"}"#)
-        #expect(String(decoding: claims, as: UTF8.self) == #"{"iss":"TEAM123456","iat":1700000000}"#)
+        #expect(String(decoding: claims, as: UTF8.self) == #"{"iss":"TEAM123456","iat":\#(Self.epoch)}"#)
         let signed = token.text.prefix(parts[0].count + 1 + parts[1].count)
         #expect(TestKeys.verify(signature, of: signed, by: credential.key.publicKey()))
         #expect(Array(token.authorization.prefix(7)) == Array("bearer ".utf8))
@@ -50,7 +55,7 @@ import Testing
             #expect(!shown.contains(text.suffix(20)))
             #expect(!shown.contains("authorization"))
         }
-        #expect("\(token)" == "provider token 1 issued at 1700000000")
+        #expect("\(token)" == "provider token 1 issued at \(Self.epoch)")
     }
 
     @Test func readersKeepTheirTokenUntilItIsRenewed() throws {
@@ -58,14 +63,30 @@ import Testing
         #expect(source.generation == 0)
         let first = try #require(try source.renewed(since: 0, at: at(0)))
         #expect(first.generation == 1)
-        for minute in Int64(1)..<50 { #expect(try source.renewed(since: 1, at: at(minute)) == nil) }
-        let second = try #require(try source.renewed(since: 1, at: at(50)))
+        for minute in Int64(1)..<30 { #expect(try source.renewed(since: 1, at: at(minute)) == nil) }
+        let second = try #require(try source.renewed(since: 1, at: at(30)))
         #expect(second.generation == 2)
-        #expect(second.issuedAtSeconds == Self.epoch + 3000)
+        #expect(second.issuedAtSeconds == Self.epoch + 1800)
         // A later reader gets the same token.
-        #expect(try source.renewed(since: 1, at: at(51)) == second)
-        #expect(try source.renewed(since: 2, at: at(51)) == nil)
+        #expect(try source.renewed(since: 1, at: at(31)) == second)
+        #expect(try source.renewed(since: 2, at: at(31)) == nil)
         #expect(second.text != first.text)
+    }
+
+    @Test func replicasWithTheSameKeyHaveTheSameTokenAtEachMoment() throws {
+        let pem = TestKeys.pem(TestKeys.p256)
+        let replicas = try (0..<10).map { _ in try ProviderTokenSource(credential(pem)) }
+        var tokens: Set<[UInt8]> = []
+        // The replicas start in different minutes, and each looks at its token every few minutes.
+        for minute in stride(from: Int64(0), to: 240, by: 5) {
+            let now = try replicas.enumerated().filter { Int64($0.offset) * 3 <= minute }.map {
+                try $0.element.current(at: at(minute)).authorization
+            }
+            // A replica that started within 20 minutes of a step keeps its first token for so long.
+            if minute % 30 >= 20 || minute >= 60 { #expect(Set(now).count == 1, "minute \(minute)") }
+            tokens.formUnion(now)
+        }
+        #expect(tokens.count == 8)
     }
 
     @Test func expiredTokenIsRenewedOnceForAllReaders() throws {
@@ -78,12 +99,16 @@ import Testing
         // Late answers about the old token change nothing.
         #expect(source.expired(generation: 1, at: at(30)) == .renewed)
         #expect(try source.renewed(since: 2, at: at(49)) == nil)
+        #expect(try source.renewed(since: 2, at: at(60))?.generation == 3)
     }
 
     @Test func tooManyUpdatesDelaysTheRenewal() throws {
         let source = try ProviderTokenSource(credential())
-        _ = try source.current(at: at(0))
-        source.tooManyUpdates(at: at(45))
+        _ = try source.current(at: at(29))
+        #expect(source.rest(at: at(29)) == nil)
+        #expect(source.tooManyUpdates(at: at(45)).isNew)
+        #expect(source.rest(at: at(45)) == 46 * 60)
+        #expect(source.rest(at: at(46)) == nil)
         #expect(try source.renewed(since: 1, at: at(54)) == nil)
         #expect(try source.renewed(since: 1, at: at(55))?.generation == 2)
     }
@@ -97,7 +122,7 @@ import Testing
                     var held: UInt64 = 0
                     for minute in Int64(0)..<200 {
                         let now = ClockReading(
-                            wallSeconds: 1_700_000_000 + 60 * minute, monotonicSeconds: 60 * minute)
+                            wallSeconds: Self.epoch + 60 * minute, monotonicSeconds: 60 * minute)
                         if let token = try source.renewed(since: held, at: now) {
                             #expect(token.generation > held)
                             held = token.generation
@@ -109,8 +134,8 @@ import Testing
             }
             return try await group.reduce(into: Set<UInt64>()) { $0.formUnion($1) }
         }
-        // Renewals at minutes 0, 50, 100 and 150, once for all readers.
-        #expect(generations == [1, 2, 3, 4])
+        // Renewals every 30 minutes, once for all readers.
+        #expect(generations == Set(1...7))
     }
 
     @Test func clockReadingsArePlausible() {

@@ -1,5 +1,6 @@
 import APNS
 import COpenSSL
+import Foundation
 import Glibc
 import Testing
 
@@ -17,6 +18,34 @@ import Testing
                 return
             }
         }
+    }
+
+    /// The key, messages and signatures of RFC 6979, appendix A.2.5, with SHA-256.
+    @Test(arguments: [
+        (
+            "sample",
+            "EFD48B2AACB6A8FD1140DD9CD45E81D69D2C877B56AAF991C34D0EA84EAF3716"
+                + "F7CB1C942D657C41D436C7A1B6E29F65F3E900DBB9AFF4064DC4AB2F843ACDA8"
+        ),
+        (
+            "test",
+            "F1ABB023518351CD71D881567B1EA663ED3EFCF6C5132B354F28D3B0B7D38367"
+                + "019F4113742A2B14BD25926B49C649155F267E60D3814B4C0CC84250E46F0083"
+        ),
+    ]) func signaturesAreThoseOfTheStandardsExamples(message: String, expected: String) throws {
+        let secret = "C9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721"
+        // ECPrivateKey (RFC 5915): version, secret, curve P-256.
+        let der = "3031020101" + "0420" + secret + "A00A" + "06082A8648CE3D030107"
+        var pem = "-----BEGIN EC PRIVATE KEY-----\n"
+        pem += Data(bytes(der)).base64EncodedString() + "\n-----END EC PRIVATE KEY-----\n"
+        let key = try SigningKey(pem: Array(pem.utf8))
+        #expect(try key.sign(Array(message.utf8)) == bytes(expected))
+        #expect(try key.sign(Array(message.utf8)) == bytes(expected))
+    }
+
+    private func bytes(_ hexadecimal: String) -> [UInt8] {
+        let digits = Array(hexadecimal)
+        return stride(from: 0, to: digits.count, by: 2).compactMap { UInt8(String(digits[$0...$0 + 1]), radix: 16) }
     }
 
     @Test func keyReadFromFileEqualsKeyFromPEM() throws {

@@ -49,6 +49,43 @@ struct RetryAfterPauseTests {
         #expect(gate(harness) == .open)
     }
 
+    @Test func restingPoolSendsNothingUntilItsRestEnds() {
+        var harness = DeliveryHarness()
+        harness.push("a") { $0.pool = 2 }
+        let sent = harness.begin()!
+        harness.push("b", device: "e") { $0.pool = 2 }
+        harness.machine.rest(2, until: harness.now.monotonic(inMilliseconds: 60_000), at: harness.now)
+        #expect(gate(harness, 2) == .closed)
+        #expect(gate(harness, 1) == .open)
+        // A push that was sent before is accepted, and a shorter rest follows: neither ends the rest.
+        harness.pass(milliseconds: 10_000)
+        harness.accept(sent)
+        harness.machine.rest(2, until: harness.now.monotonic(inMilliseconds: 5_000), at: harness.now)
+        harness.pass(milliseconds: 49_999)
+        #expect(gate(harness, 2) == .closed)
+        #expect(harness.machine.nextWake(after: harness.now) == harness.now.monotonic(inMilliseconds: 1))
+        harness.pass(milliseconds: 1)
+        #expect(gate(harness, 2) == .open)
+        #expect(harness.machine.pausedPools == 0)
+    }
+
+    @Test func restAndRetryAfterOfOnePoolEndEachAtItsOwnTime() {
+        var harness = DeliveryHarness()
+        harness.push("a")
+        let sent = harness.begin()!
+        harness.machine.rest(0, until: harness.now.monotonic(inMilliseconds: 10_000), at: harness.now)
+        harness.answer(sent, .serviceUnavailable, retryAfter: 20_000)
+        #expect(harness.machine.pausedPools == 1)
+        #expect(gate(harness) == .closed)
+        harness.pass(milliseconds: 10_000)
+        #expect(gate(harness) == .probe)
+        harness.machine.probed(0, at: harness.now)
+        #expect(gate(harness) == .urgentOnly)
+        harness.pass(milliseconds: 10_000)
+        #expect(gate(harness) == .open)
+        #expect(harness.machine.pausedPools == 0)
+    }
+
     @Test func probesAreSingleAndIncreasinglyRare() {
         var harness = DeliveryHarness()
         harness.push("a")

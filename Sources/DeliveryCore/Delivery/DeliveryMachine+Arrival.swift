@@ -277,10 +277,7 @@ extension DeliveryMachine {
                 contentsOf: repeatElement(TopicCircuit(), count: Int(topic) + 1 - circuits.count))
         }
         if circuits[Int(topic)].pool != pool { circuits[Int(topic)].pool = pool }
-        if Int(pool) >= poolPauses.count {
-            poolPauses.append(
-                contentsOf: repeatElement(RetryAfterPause(), count: Int(pool) + 1 - poolPauses.count))
-        }
+        growPauses(to: pool)
     }
 
     // MARK: To another shard

@@ -8,6 +8,9 @@ import StreamScheduling
 ///
 /// During the pause, single pushes of any priority are probes: the first after a second, the others at growing
 /// intervals.
+///
+/// A rest is a pause without probes: APNs accepts no further provider token of the pool's key for a while. Pushes that
+/// are accepted meanwhile were sent before, so they don't end a rest.
 struct RetryAfterPause: BitwiseCopyable {
     /// End of the pause, in nanoseconds of the monotonic clock; 0 without a pause.
     var until: UInt64 = 0
@@ -19,9 +22,14 @@ struct RetryAfterPause: BitwiseCopyable {
     var nextProbe: UInt64 = 0
     /// Probes that have left.
     var probes: UInt32 = 0
+    /// End of a rest, in nanoseconds of the monotonic clock; 0 without a rest.
+    var restUntil: UInt64 = 0
 
     /// Interval before the next probe, in milliseconds.
     var probeInterval: Int64 { ExponentialBackoff.configuration.window(attempt: probes + 1) }
+
+    /// Whether there is neither a pause nor a rest.
+    var isNone: Bool { until == 0 && restUntil == 0 }
 
     /// Time after the pause's start in which answers belong to earlier pushes, in nanoseconds.
     static let grace: UInt64 = 500_000_000
@@ -44,6 +52,7 @@ extension DeliveryMachine {
     public func poolGate(_ pool: UInt16, at now: DeliveryTime) -> PoolGate {
         guard pausedPools > 0, Int(pool) < poolPauses.count else { return .open }
         let pause = poolPauses[Int(pool)]
+        if pause.restUntil > now.monotonicNanoseconds { return .closed }
         guard pause.until > now.monotonicNanoseconds else { return .open }
         if pause.nextProbe <= now.monotonicNanoseconds { return .probe }
         return pause.isTotal ? .closed : .urgentOnly
@@ -63,8 +72,10 @@ extension DeliveryMachine {
             let isLater = now.monotonicNanoseconds >= pause.begin + RetryAfterPause.grace
             pause.isTotal = pause.isTotal || isUrgent && isLater
         } else {
-            if pause.until == 0 { pausedPools += 1 }
+            if pause.isNone { pausedPools += 1 }
+            let rest = pause.restUntil
             pause = RetryAfterPause()
+            pause.restUntil = rest
             pause.begin = now.monotonicNanoseconds
             pause.nextProbe = now.monotonic(inMilliseconds: pause.probeInterval)
         }
@@ -72,15 +83,38 @@ extension DeliveryMachine {
         poolPauses[Int(pool)] = pause
     }
 
-    mutating func endPause(_ pool: UInt16) {
-        guard poolPauses[Int(pool)].until != 0 else { return }
-        poolPauses[Int(pool)] = RetryAfterPause()
-        pausedPools -= 1
+    /// Lets a pool rest, together with the other pools of its key. Nothing leaves before `until`, in nanoseconds of the
+    /// monotonic clock.
+    public mutating func rest(_ pool: UInt16, until: UInt64, at now: DeliveryTime) {
+        guard until > now.monotonicNanoseconds else { return }
+        growPauses(to: pool)
+        if poolPauses[Int(pool)].isNone { pausedPools += 1 }
+        poolPauses[Int(pool)].restUntil = max(poolPauses[Int(pool)].restUntil, until)
     }
 
+    /// Makes room for the pool's pause.
+    mutating func growPauses(to pool: UInt16) {
+        guard Int(pool) >= poolPauses.count else { return }
+        poolPauses.append(contentsOf: repeatElement(RetryAfterPause(), count: Int(pool) + 1 - poolPauses.count))
+    }
+
+    /// Ends the pause because a push was accepted; a rest stays.
+    mutating func endPause(_ pool: UInt16) {
+        guard poolPauses[Int(pool)].until != 0 else { return }
+        let rest = poolPauses[Int(pool)].restUntil
+        poolPauses[Int(pool)] = RetryAfterPause()
+        poolPauses[Int(pool)].restUntil = rest
+        if rest == 0 { pausedPools -= 1 }
+    }
+
+    /// Ends the pauses and rests whose time is over.
     mutating func endPauses(at now: DeliveryTime) {
-        for pool in poolPauses.indices where poolPauses[pool].until <= now.monotonicNanoseconds {
-            endPause(UInt16(pool))
+        for pool in poolPauses.indices {
+            if poolPauses[pool].until <= now.monotonicNanoseconds { endPause(UInt16(pool)) }
+            let rest = poolPauses[pool].restUntil
+            guard rest != 0, rest <= now.monotonicNanoseconds else { continue }
+            poolPauses[pool].restUntil = 0
+            if poolPauses[pool].isNone { pausedPools -= 1 }
         }
     }
 
@@ -88,7 +122,9 @@ extension DeliveryMachine {
     /// paused.
     func nextPauseEnd(after now: DeliveryTime) -> UInt64 {
         var wake = UInt64.max
-        for pause in poolPauses where pause.until != 0 {
+        for pause in poolPauses where !pause.isNone {
+            if pause.restUntil != 0 { wake = min(wake, pause.restUntil) }
+            guard pause.until != 0 else { continue }
             wake = min(wake, pause.until)
             if pause.nextProbe > now.monotonicNanoseconds { wake = min(wake, pause.nextProbe) }
         }

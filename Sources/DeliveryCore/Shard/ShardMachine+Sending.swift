@@ -29,6 +29,11 @@ extension ShardMachine {
     /// Records that the single push was sent that a held pool lets pass.
     public mutating func probed(_ pool: UInt16, at now: DeliveryTime) { delivery.probed(pool, at: now) }
 
+    /// Lets a pool rest until a moment, in nanoseconds of the monotonic clock.
+    public mutating func rest(_ pool: UInt16, until: UInt64, at now: DeliveryTime) {
+        delivery.rest(pool, until: until, at: now)
+    }
+
     /// Records that APNs answered 2xx.
     public mutating func accepted(_ slot: UInt32, at now: DeliveryTime) { delivery.accepted(slot, at: now) }
 

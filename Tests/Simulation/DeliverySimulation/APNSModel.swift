@@ -171,9 +171,20 @@ extension World {
             seconds)
         land(slot, worker, shard, pool)
         heard(slot, answer, worker, shard)
+        if reason == .tooManyProviderTokenUpdates { rest(copy.pool, worker) }
         shard.machine.answered(slot, answer, at: now(worker))
         drain(worker, shard)
         afterRefusal(slot, copy, answer, worker, shard)
+    }
+
+    /// Lets the pool rest on all shards, because they share its key.
+    private func rest(_ pool: Int, _ worker: WorkerModel) {
+        happened(.poolRests)
+        let until = monotonic + 30_000_000_000
+        for shard in worker.shards {
+            shard.restUntil[pool] = until
+            shard.machine.rest(UInt16(pool), until: until, at: now(worker))
+        }
     }
 
     private func count(_ reason: Reason) {

@@ -141,6 +141,9 @@ extension World {
 
     /// Checks that a held pool sends at most a probe a second, apart from urgent pushes while the hold isn't total.
     private func checkPoolPause(_ copy: Copy, _ shard: ShardModel) {
+        if monotonic < shard.restUntil[copy.pool] {
+            return broken(.waits, "push \(copy.job) is sent while its pool rests")
+        }
         guard isHeld(copy, shard), monotonic < shard.poolPauses[copy.pool].lastProbe + 1_000_000_000 else {
             return
         }

@@ -17,7 +17,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     // Attempts.
     case sent, notSent, notBegun, accepted, unprocessed, unknown, unknownAvoided
     case rejectedJob, rejectedToken, authentication, configuration, connectionAnswer, tooManyRequests, later
-    case poolPaused, poolProbe, seenByDevice, repeatedSend
+    case poolPaused, poolProbe, poolRests, seenByDevice, repeatedSend
     // Store.
     case stored, storeFailed, putOff, removed, offsetDone, evicted, synced, syncFailed, powerLoss
     case putAside, waitsForTwo, loadedTwice, loadsPutOff, loadFailed, noRoomForLoad, awaitedSlot, leftInStore,

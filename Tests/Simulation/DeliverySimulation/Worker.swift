@@ -169,6 +169,8 @@ final class ShardModel {
     var inFlight: [Int]
     var holdUntil: [UInt64]
     var poolPauses: [PoolPause]
+    /// End of each pool's rest, by its number; 0 before the first rest.
+    var restUntil: [UInt64]
     /// By token: whether APNs has asked for a pause once.
     var wasBusy: [Bool]
     /// By token: whether the worker may presume its device offline against the events, because a receipt may be
@@ -230,6 +232,7 @@ final class ShardModel {
         holdUntil = [UInt64](repeating: 0, count: scenario.tokens)
         wasBusy = [Bool](repeating: false, count: scenario.tokens)
         poolPauses = [PoolPause](repeating: PoolPause(), count: scenario.pools)
+        restUntil = [UInt64](repeating: 0, count: scenario.pools)
         presenceAt = [ReportTime](repeating: .none, count: scenario.tokens)
         isOffline = [Bool](repeating: false, count: scenario.tokens)
         isPresumable = [Bool](repeating: false, count: scenario.tokens)
