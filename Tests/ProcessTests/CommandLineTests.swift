@@ -211,6 +211,7 @@ struct KafkaToolTests {
                 "--topic", "com.example.news", "--payload", "{}", "--deliver-at", "1700000000000",
                 "--delivery",
                 "confirm", "--receipt-timeout", "30", "--duplicates", "avoid",
+                "--environment", "sandbox",
             ],
         ] {
             let target = ["-b", servers, "--jobs-topic", topic, "--device-token", deviceToken]
@@ -246,7 +247,7 @@ struct KafkaToolTests {
         #expect(
             values.contains {
                 $0.contains(#""deliver-at":1700000000000,"delivery":"confirm","receipt-timeout":30"#)
-                    && $0.contains(#""duplicates":"avoid""#)
+                    && $0.contains(#""duplicates":"avoid","environment":"sandbox""#)
             })
         #expect(values.contains(#"{"aps":{"alert":"Say \"hi\""}}"#))
         #expect(values.contains { $0.contains(#""priority":5,"ttl":60,"collapse-id":"c""#) })

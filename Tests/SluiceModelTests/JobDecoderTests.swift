@@ -16,6 +16,7 @@ import Testing
         #expect(push.deliverAt == nil)
         #expect(push.delivery == .accept)
         #expect(push.duplicates == .allow)
+        #expect(push.environment == nil)
         #expect(push.registeredAt == nil)
         #expect(push.created == 1_700_000_000_123)
         let derived = "jobs".withBytes { APNSID.derived(topic: $0, partition: 3, offset: 42) }
@@ -30,7 +31,7 @@ import Testing
                     ("apns-collapse-id", "order 7/~"), ("apns-id", JobRuleTests.uuid),
                     ("deliver-at", "1700000500000"), ("delivery", "confirm"), ("receipt-timeout", "86400"),
                     ("registered-at", "1690000000000"), ("duplicates", "avoid"),
-                    ("created-at", "1699999999999"),
+                    ("environment", "production"), ("created-at", "1699999999999"),
                 ])))
         #expect(push.priority == .lowPower)
         #expect(push.expiration == .at(1_800_000_000))
@@ -41,6 +42,7 @@ import Testing
         #expect(push.receiptTimeout == 86_400)
         #expect(push.registeredAt == 1_690_000_000_000)
         #expect(push.duplicates == .avoid)
+        #expect(push.environment == .production)
         #expect(push.created == 1_699_999_999_999)
     }
 
@@ -55,6 +57,25 @@ import Testing
         #expect(push.pushType == type)
         #expect(push.priority == (type == .background ? .powerAware : .immediate))
         #expect(type.headerValue.bytesForTest.withUnsafeBytes { PushType(headerValue: $0) } == type)
+    }
+
+    @Test(arguments: [
+        ("production", JobEnvironment.production), ("development", .development), ("sandbox", .development),
+    ])
+    func environmentHasASecondSpelling(_ name: String, _ environment: JobEnvironment) throws {
+        #expect(decoder.push(.push([("environment", name)]))?.environment == environment)
+        let document = JobRuleTests.document(#""environment":"\#(name)""#)
+        #expect(decoder.push(TestRecord(document: document))?.environment == environment)
+        let broadcast = JobRuleTests.broadcast([("environment", name)])
+        #expect(
+            try broadcast.withRecord { record in
+                var decoder = JobDecoder()
+                guard case .control(let job) = try decoder.decode(record, nowMilliseconds: 0) else {
+                    return nil
+                }
+                defer { job.release() }
+                return job.environment
+            } == environment)
     }
 
     /// A bundle identifier may end in a push type's suffix.
@@ -159,6 +180,7 @@ import Testing
         push.receiptTimeoutSeconds = 5
         push.registeredAtMilliseconds = 1_600_000_000_000
         push.duplicates = "avoid"
+        push.environment = "development"
         push.createdAtMilliseconds = 1_690_000_000_000
         let binary = decoder.push(TestRecord(JobEncoder.binary(push)))
         let structured = decoder.push(TestRecord(JobEncoder.structured(push)))

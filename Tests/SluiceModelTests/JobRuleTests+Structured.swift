@@ -95,6 +95,9 @@ extension JobRuleTests {
         Malformed("cancel with a priority", "apns-priority", .notForKind) {
             control([("kind", "cancel"), ("apns-id", uuid), ("apns-priority", "5")])
         },
+        Malformed("cancel with an environment", "environment", .notForKind) {
+            control([("kind", "cancel"), ("apns-id", uuid), ("environment", "production")])
+        },
         Malformed("device without event", "event", .required) { control([("kind", "device")]) },
         Malformed("device with an unknown event", "event", .choice) {
             control([("kind", "device"), ("event", "asleep")])

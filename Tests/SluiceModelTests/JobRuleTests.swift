@@ -126,6 +126,7 @@ struct Malformed: Sendable, CustomTestStringConvertible {
             .push([("delivery", "confirm"), ("receipt-timeout", "0")])
         },
         Malformed("unknown duplicates", "duplicates", .choice) { .push([("duplicates", "yes")]) },
+        Malformed("unknown environment", "environment", .choice) { .push([("environment", "staging")]) },
         Malformed("unknown kind", "kind", .choice) { .push([("kind", "delete")]) },
         Malformed("event on a push", "event", .notForKind) { .push([("event", "online")]) },
         Malformed("misspelt header", "apns-colapse-id", .unknown) { .push([("apns-colapse-id", "a")]) },

@@ -100,6 +100,7 @@ enum OwnedJob: Equatable {
         var receiptTimeout: UInt32
         var registeredAt: Int64?
         var duplicates: DuplicatePolicy
+        var environment: JobEnvironment?
         var created: Int64
     }
 
@@ -121,7 +122,8 @@ enum OwnedJob: Equatable {
                     expiration: push.expiration, collapseIdentifier: push.collapseIdentifier?.text,
                     deliverAt: push.deliverAtMilliseconds, delivery: push.delivery,
                     receiptTimeout: push.receiptTimeoutSeconds, registeredAt: push.registeredAtMilliseconds,
-                    duplicates: push.duplicates, created: push.createdMilliseconds))
+                    duplicates: push.duplicates, environment: push.environment,
+                    created: push.createdMilliseconds))
             push.release()
         case .control(let control):
             let detail =

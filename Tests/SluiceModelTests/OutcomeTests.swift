@@ -53,6 +53,7 @@ import Testing
         let text = Self.encode(.rejected, collapse: #"a "b" \c"#) {
             $0.apply(verdict, registeredAtMilliseconds: 1_600_000_000_000)
             $0.attempts = 3
+            $0.environment = .development
             $0.cause = .attemptsExhausted
             $0.unsupported = .broadcast
             $0.supersededBy = APNSID(high: 1, low: 2)
@@ -63,6 +64,7 @@ import Testing
         #expect(summary.deviceToken == TestRecord.token)
         #expect(summary.topic == "com.example.app")
         #expect(summary.pushType == "alert")
+        #expect(summary.environment == "development")
         #expect(summary.apnsID == Self.id)
         #expect(summary.collapseIdentifier == #"a "b" \c"#)
         #expect(summary.status == 410)

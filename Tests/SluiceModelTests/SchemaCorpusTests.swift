@@ -69,8 +69,8 @@ struct Draft {
             ("push-type", #""background""#), ("priority", "5"), ("ttl", "600"), ("collapse-id", #""a""#),
             ("apns-id", uuid), ("deliver-at", "1700000000000"), ("delivery", #""confirm""#),
             ("receipt-timeout", "30"),
-            ("registered-at", "1700000000000"), ("duplicates", #""avoid""#), ("created-at", "1700000000000"),
-            ("payload", "{}"),
+            ("registered-at", "1700000000000"), ("duplicates", #""avoid""#), ("environment", #""sandbox""#),
+            ("created-at", "1700000000000"), ("payload", "{}"),
         ]),
         Draft([
             ("kind", #""push""#), ("device-token", token),
@@ -95,7 +95,8 @@ struct Draft {
         ]),
         Draft([
             ("kind", #""broadcast""#), ("channel-id", #""QUJD""#), ("topic", #""com.example.app""#),
-            ("push-type", #""liveactivity""#), ("priority", "1"), ("expiration", "0"), ("payload", "{}"),
+            ("push-type", #""liveactivity""#), ("priority", "1"), ("expiration", "0"),
+            ("environment", #""production""#), ("payload", "{}"),
         ]),
     ]
 
@@ -125,6 +126,7 @@ struct Draft {
         + PushType.allCases.map { #""com.example.app\#($0.topicSuffix)""# }
         + PushType.allCases.filter { $0.topicSuffix.utf8CodeUnitCount > 0 }.map { #""\#($0.topicSuffix)""# }
         + DeliveryMode.allCases.map { #""\#($0.name)""# } + DuplicatePolicy.allCases.map { #""\#($0.name)""# }
+        + JobEnvironment.allCases.map { #""\#($0.name)""# } + [#""sandbox""#, #""Production""#]
         + DeviceEvent.allCases.map { #""\#($0.name)""# } + JobKind.allCases.map { #""\#($0.name)""# }
 
     /// A valid value of every optional field.
@@ -132,8 +134,9 @@ struct Draft {
         ("device-token", token), ("channel-id", #""QUJD""#), ("push-type", #""alert""#), ("priority", "10"),
         ("expiration", "1800000000"), ("ttl", "60"), ("collapse-id", #""a""#), ("apns-id", uuid),
         ("deliver-at", "1700000000000"), ("delivery", #""confirm""#), ("receipt-timeout", "30"),
-        ("registered-at", "1700000000000"), ("duplicates", #""allow""#), ("created-at", "1700000000000"),
-        ("event", #""offline""#), ("new-device-token", token), ("occurred-at", "1700000000000"),
+        ("registered-at", "1700000000000"), ("duplicates", #""allow""#), ("environment", #""development""#),
+        ("created-at", "1700000000000"), ("event", #""offline""#), ("new-device-token", token),
+        ("occurred-at", "1700000000000"),
         ("payload", "{}"),
     ]
 

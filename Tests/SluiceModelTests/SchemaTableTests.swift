@@ -31,6 +31,9 @@ import Testing
         #expect(definitions["push-type", "enum"].strings == Set(PushType.allCases.map(\.headerValue.text)))
         #expect(definitions["delivery", "enum"].strings == Set(DeliveryMode.allCases.map(\.name.text)))
         #expect(definitions["duplicates", "enum"].strings == Set(DuplicatePolicy.allCases.map(\.name.text)))
+        #expect(
+            definitions["environment", "enum"].strings
+                == Set((JobEnvironment.allCases.map(\.name) + [JobEnvironment.sandbox]).map(\.text)))
         #expect(definitions["event", "enum"].strings == Set(DeviceEvent.allCases.map(\.name.text)))
         let priorities = definitions["priority", "enum"].elements.compactMap(\.integer)
         #expect(Set(priorities) == Set(Priority.allCases.map { Int64($0.rawValue) }))
@@ -77,6 +80,7 @@ import Testing
             properties["job", "enum"].strings == Set(JobKind.allCases.filter { $0 != .push }.map(\.name.text))
         )
         #expect(properties["push-type", "enum"].strings == Set(PushType.allCases.map(\.headerValue.text)))
+        #expect(properties["environment", "enum"].strings == Set(JobEnvironment.allCases.map(\.name.text)))
         #expect(properties["cause", "enum"].strings == Set(OutcomeCause.allCases.map(\.name.text)))
         #expect(
             properties["unsupported", "enum"].strings == Set(UnsupportedFeature.allCases.map(\.name.text)))

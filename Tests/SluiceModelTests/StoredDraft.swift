@@ -13,6 +13,7 @@ struct StoredDraft: Equatable {
     var receiptTimeout: UInt32
     var registeredAt: Int64?
     var duplicates: DuplicatePolicy
+    var environment: JobEnvironment?
     var created: Int64
     var partition: Int32
     var offset: Int64
@@ -59,6 +60,7 @@ struct StoredDraft: Equatable {
             wait: StoredPush.Wait.allCases.randomElement(using: &random)!,
             wakeMilliseconds: optionalInstant(),
             storeVersion: chance() ? 0 : random.next())
+        environment = chance() ? nil : JobEnvironment.allCases.randomElement(using: &random)!
     }
 
     init(_ stored: StoredPush) {
@@ -76,6 +78,7 @@ struct StoredDraft: Equatable {
         receiptTimeout = push.receiptTimeoutSeconds
         registeredAt = push.registeredAtMilliseconds
         duplicates = push.duplicates
+        environment = push.environment
         created = push.createdMilliseconds
         partition = stored.partition
         offset = stored.offset
@@ -94,7 +97,7 @@ struct StoredDraft: Equatable {
                             collapseIdentifier: collapse == nil ? nil : identifier, payload: payload,
                             deliverAtMilliseconds: deliverAt, delivery: delivery,
                             receiptTimeoutSeconds: receiptTimeout, registeredAtMilliseconds: registeredAt,
-                            duplicates: duplicates, createdMilliseconds: created)
+                            duplicates: duplicates, environment: environment, createdMilliseconds: created)
                         var writer = ByteWriter(minimumCapacity: 1)
                         StoredPush(
                             push: push, progress: progress, partition: partition, offset: offset,

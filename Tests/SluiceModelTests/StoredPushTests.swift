@@ -91,6 +91,21 @@ import Testing
         }
     }
 
+    /// Pushes without further parts are in version 1, which earlier versions of Sluice read after a roll-back.
+    @Test func onlyAPushWithAnEnvironmentIsExtended() throws {
+        var draft = StoredDraft(seed: 4)
+        draft.environment = nil
+        let plain = draft.encoded()
+        #expect(plain[0] == StoredPush.plainVersion)
+        for environment in JobEnvironment.allCases {
+            draft.environment = environment
+            let extended = draft.encoded()
+            #expect(extended[0] == StoredPush.extendedVersion)
+            #expect(extended.count == plain.count + 1)
+            #expect(StoredDraft(decoding: extended) == draft)
+        }
+    }
+
     /// The format is on disks, so these bytes must be readable as long as version 1 is.
     @Test func storedFormatIsFixed() throws {
         let bytes: [UInt8] =
@@ -115,6 +130,7 @@ import Testing
         expected.apnsID = APNSID(high: 0x0102_0304_0506_0708, low: 0x090A_0B0C_0D0E_0F10)
         expected.expiration = .at(1_700_003_600)
         (expected.deliverAt, expected.registeredAt, expected.duplicates) = (nil, nil, .allow)
+        expected.environment = nil
         expected.receiptTimeout = JobLimits.defaultReceiptTimeout
         (expected.created, expected.polled) = (1_700_000_000_000, 1_700_000_000_004)
         (expected.partition, expected.offset) = (3, 42)
@@ -122,6 +138,17 @@ import Testing
             attempts: 2, failures: 1, wait: .held, wakeMilliseconds: 1_700_000_030_000)
         #expect(draft == expected)
         #expect(expected.encoded() == bytes)
+
+        // Version 2 has the flags of further parts before the device token.
+        let tokenStart = bytes.count - 16 - 7
+        let extended = [2] + bytes[1..<tokenStart] + [0x02] + bytes[tokenStart...]
+        expected.environment = .development
+        #expect(StoredDraft(decoding: extended) == expected)
+        #expect(expected.encoded() == extended)
+        for flags: [UInt8] in [[0x00], [0x03], [0x80, 0x80, 0x01]] {
+            let damaged = [2] + bytes[1..<tokenStart] + flags + bytes[tokenStart...]
+            #expect(StoredDraft.error(decoding: damaged) == .invalid(.extendedFlags))
+        }
     }
 
     @Test func storedCodesRoundTrip() {
@@ -166,6 +193,7 @@ import Testing
         (draft.created, draft.polled) = (1_700_000_000_000, 1_700_000_000_250)
         (draft.partition, draft.offset) = (11, 1_000_000)
         draft.progress = StoredPush.Progress()
+        draft.environment = nil
         let content = 32 + draft.topic.utf8.count + "order-4711".utf8.count + draft.payload.utf8.count
         #expect(draft.encoded().count - content == 39)
         // A retry after a day, with a time limit of the worker's own.
@@ -230,8 +258,8 @@ import Testing
             copy[index] = value
             return copy
         }
-        #expect(error(changed(0, 2)) == .version(2))
-        #expect(StoredPushError.version(2).description.contains("format 2"))
+        #expect(error(changed(0, 3)) == .version(3))
+        #expect(StoredPushError.version(3).description.contains("format 3"))
         #expect(error(changed(StoredPush.Place.flags, bytes[1] | 0b11)) == .invalid(.flags))
         #expect(error(changed(StoredPush.Place.flags, bytes[1] | 0b1100)) == .invalid(.flags))
         #expect(error(changed(StoredPush.Place.flags + 1, 0xa0)) == .invalid(.flags))
@@ -303,7 +331,7 @@ import Testing
             let count = Int.random(in: 0...120, using: &random)
             var bytes = (0..<count).map { _ in UInt8(truncatingIfNeeded: random.next()) }
             if count > 3 {
-                bytes[0] = StoredPush.version
+                bytes[0] = count & 1 == 0 ? StoredPush.plainVersion : StoredPush.extendedVersion
                 bytes[2] &= 0x7F
             }
             #expect(StoredDraft.error(decoding: bytes) != nil)

@@ -105,6 +105,8 @@ public struct PushJob {
     public var registeredAtMilliseconds: Int64?
     /// Treatment of an attempt whose answer was lost.
     public var duplicates: DuplicatePolicy
+    /// APNs environment to send to; nil: that of the app's credential.
+    public var environment: JobEnvironment?
     /// Creation in milliseconds since the epoch: `created-at`, else the record's timestamp, else the time of decoding.
     public var createdMilliseconds: Int64
     /// Memory of values that were unescaped in structured mode, freed by ``release()``; nil: none.
@@ -119,7 +121,7 @@ public struct PushJob {
         delivery: DeliveryMode = .accept,
         receiptTimeoutSeconds: UInt32 = JobLimits.defaultReceiptTimeout,
         registeredAtMilliseconds: Int64? = nil,
-        duplicates: DuplicatePolicy = .allow, createdMilliseconds: Int64,
+        duplicates: DuplicatePolicy = .allow, environment: JobEnvironment? = nil, createdMilliseconds: Int64,
         storage: UnsafeMutableRawPointer? = nil
     ) {
         self.deviceToken = deviceToken
@@ -135,6 +137,7 @@ public struct PushJob {
         self.receiptTimeoutSeconds = receiptTimeoutSeconds
         self.registeredAtMilliseconds = registeredAtMilliseconds
         self.duplicates = duplicates
+        self.environment = environment
         self.createdMilliseconds = createdMilliseconds
         self.storage = storage
     }
@@ -188,6 +191,8 @@ public struct ControlJob {
     public var occurredMilliseconds: Int64
     /// Treatment of a broadcast's attempt whose answer was lost; ``DuplicatePolicy/allow`` for other kinds.
     public var duplicates: DuplicatePolicy
+    /// APNs environment to send a broadcast to; nil: that of the app's credential, or another kind.
+    public var environment: JobEnvironment?
     /// Creation in milliseconds since the epoch, as in ``PushJob/createdMilliseconds``.
     public var createdMilliseconds: Int64
     /// Memory of values that were unescaped in structured mode, freed by ``release()``; nil: none.

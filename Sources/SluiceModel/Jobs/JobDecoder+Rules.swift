@@ -22,7 +22,8 @@ extension JobDecoder {
                 ControlJob(
                     kind: kind, address: token, topic: fields[.topic] ?? .empty, apnsID: .derived(record),
                     detail: detail, deliverAtMilliseconds: nil, occurredMilliseconds: occurred,
-                    duplicates: .allow, createdMilliseconds: created, storage: fields.storage))
+                    duplicates: .allow, environment: nil, createdMilliseconds: created,
+                    storage: fields.storage))
         }
     }
 
@@ -60,7 +61,7 @@ extension JobDecoder {
             delivery: delivery,
             receiptTimeoutSeconds: timeout.map { UInt32($0) } ?? JobLimits.defaultReceiptTimeout,
             registeredAtMilliseconds: registered, duplicates: try fields.duplicates(),
-            createdMilliseconds: created, storage: fields.storage)
+            environment: try fields.environment(), createdMilliseconds: created, storage: fields.storage)
     }
 
     private func makeBroadcast(
@@ -83,7 +84,8 @@ extension JobDecoder {
             apnsID: try fields.apnsID(.apnsID) ?? .derived(record),
             detail: .broadcast(payload: payload, priority: priority, expiration: expiration),
             deliverAtMilliseconds: deliverAt, occurredMilliseconds: created,
-            duplicates: try fields.duplicates(), createdMilliseconds: created, storage: fields.storage)
+            duplicates: try fields.duplicates(), environment: try fields.environment(),
+            createdMilliseconds: created, storage: fields.storage)
     }
 
     /// Checks the payload's size by push type, and in binary mode its JSON. In structured mode the whole document was

@@ -28,6 +28,8 @@ public struct PushDescription: Sendable {
     public var registeredAtMilliseconds: Int64?
     /// A ``DuplicatePolicy/name``; nil omits the field.
     public var duplicates: String?
+    /// A ``JobEnvironment/name``; nil omits the field.
+    public var environment: String?
     /// Time of the job's creation, in milliseconds since the epoch; nil omits the field.
     public var createdAtMilliseconds: Int64?
 
@@ -181,6 +183,7 @@ public enum JobEncoder {
             (.receiptTimeout, push.receiptTimeoutSeconds.map { .integer($0) }),
             (.registeredAt, push.registeredAtMilliseconds.map { .integer($0) }),
             (.duplicates, push.duplicates.map { .text($0) }),
+            (.environment, push.environment.map { .text($0) }),
             (.createdAt, push.createdAtMilliseconds.map { .integer($0) }),
         ]
         return all.compactMap { field, value in value.map { (field, $0) } }

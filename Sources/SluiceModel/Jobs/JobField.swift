@@ -16,12 +16,13 @@ public enum JobKind: UInt8, CaseIterable, Sendable {
 /// Every field of a job, in both encodings.
 public enum JobField: UInt8, CaseIterable, Sendable {
     case kind, deviceToken, channelIdentifier, topic, pushType, priority, expiration, ttl, collapseIdentifier,
-        apnsID, deliverAt, delivery, receiptTimeout, registeredAt, duplicates, createdAt, event,
+        apnsID, deliverAt, delivery, receiptTimeout, registeredAt, duplicates, environment, createdAt,
+        event,
         newDeviceToken,
         occurredAt, payload
 
     /// Number of fields.
-    public static let count = 20
+    public static let count = 21
 
     /// Form in which a value is written.
     public enum ValueType: Sendable {
@@ -64,6 +65,7 @@ public enum JobField: UInt8, CaseIterable, Sendable {
         case .receiptTimeout: "receipt-timeout"
         case .registeredAt: "registered-at"
         case .duplicates: "duplicates"
+        case .environment: "environment"
         case .createdAt: "created-at"
         case .event: "event"
         case .newDeviceToken: "new-device-token"
@@ -99,7 +101,7 @@ public enum JobField: UInt8, CaseIterable, Sendable {
             case (_, UInt8(ascii: "e")): self = .deliverAt
             default: self = .duplicates
             }
-        case 11: self = .occurredAt
+        case 11: self = name[0] == UInt8(ascii: "e") ? .environment : .occurredAt
         case 13: self = name[0] == UInt8(ascii: "a") ? .priority : .registeredAt
         case 14: self = .pushType
         case 15: self = name[0] == UInt8(ascii: "a") ? .expiration : .receiptTimeout
@@ -166,7 +168,7 @@ extension JobKind {
     private static let pushAllowed = pushRequired.union(
         JobFieldSet(
             .kind, .priority, .expiration, .ttl, .collapseIdentifier, .apnsID, .deliverAt, .delivery,
-            .receiptTimeout, .registeredAt, .duplicates, .createdAt))
+            .receiptTimeout, .registeredAt, .duplicates, .environment, .createdAt))
     private static let cancelRequired = JobFieldSet(.deviceToken)
     private static let cancelAllowed = cancelRequired.union(
         JobFieldSet(.kind, .topic, .collapseIdentifier, .apnsID, .createdAt))
@@ -176,7 +178,8 @@ extension JobKind {
     private static let broadcastRequired = JobFieldSet(.channelIdentifier, .topic, .payload)
     private static let broadcastAllowed = broadcastRequired.union(
         JobFieldSet(
-            .kind, .pushType, .priority, .expiration, .ttl, .apnsID, .deliverAt, .duplicates, .createdAt))
+            .kind, .pushType, .priority, .expiration, .ttl, .apnsID, .deliverAt, .duplicates, .environment,
+            .createdAt))
 }
 
 /// Record headers that are not a job's fields and are skipped.

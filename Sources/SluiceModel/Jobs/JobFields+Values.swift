@@ -153,4 +153,12 @@ extension JobFields {
         if text.elementsEqual(bytesOf: DuplicatePolicy.avoid.name) { return .avoid }
         throw error(.duplicates, .choice, "must be allow or avoid")
     }
+
+    func environment() throws(JobError) -> JobEnvironment? {
+        guard let text = self[.environment] else { return nil }
+        guard let environment = JobEnvironment(name: text) else {
+            throw error(.environment, .choice, "must be production or development (Apple's sandbox)")
+        }
+        return environment
+    }
 }

@@ -93,6 +93,8 @@ public struct Outcome {
     public var topic: UnsafeRawBufferPointer
     /// Push type of the job; nil where unknown.
     public var pushType: PushType?
+    /// APNs environment that the job names; nil: none.
+    public var environment: JobEnvironment?
     /// Identifier of the job.
     public var apnsID: APNSID
     /// Collapse identifier of the push; nil: none.
@@ -174,6 +176,7 @@ public struct Outcome {
             offset: offset, createdMilliseconds: job.createdMilliseconds,
             polledMilliseconds: polledMilliseconds,
             finishedMilliseconds: finishedMilliseconds)
+        environment = job.environment
     }
 
     /// Makes the outcome of a job of another kind. `undeliverable` means that the kind is not supported.
@@ -189,6 +192,7 @@ public struct Outcome {
             finishedMilliseconds: finishedMilliseconds)
         self.job = job.kind
         self.count = count
+        environment = job.environment
         if case .cancelCollapseIdentifier(let identifier) = job.detail { collapseIdentifier = identifier }
         guard kind == .undeliverable else { return }
         cause = .notSupported

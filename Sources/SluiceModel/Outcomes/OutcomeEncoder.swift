@@ -4,6 +4,7 @@ enum OutcomeMember: String, CaseIterable {
     case deviceToken = "device-token"
     case topic
     case pushType = "push-type"
+    case environment
     case apnsID = "apns-id"
     case collapseID = "collapse-id"
     case status, reason
@@ -39,6 +40,11 @@ public enum OutcomeEncoder {
         if let type = outcome.pushType {
             writer.append(#","push-type":""#)
             writer.append(type.headerValue)
+            writer.append(UInt8(ascii: "\""))
+        }
+        if let environment = outcome.environment {
+            writer.append(#","environment":""#)
+            writer.append(environment.name)
             writer.append(UInt8(ascii: "\""))
         }
         writer.append(#","apns-id":""#)

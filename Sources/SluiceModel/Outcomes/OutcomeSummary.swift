@@ -9,6 +9,8 @@ public struct OutcomeSummary: Sendable {
     public var topic: String?
     /// Value of `apns-push-type`; nil where unknown.
     public var pushType: String?
+    /// A ``JobEnvironment/name``; nil where the job names none.
+    public var environment: String?
     /// Identifier of the job.
     public var apnsID: APNSID
     /// Collapse identifier of the push; nil: none.
@@ -72,6 +74,7 @@ public struct OutcomeSummary: Sendable {
         deviceToken = token
         topic = members.text(.topic)
         pushType = members.text(.pushType)
+        environment = members.text(.environment)
         apnsID = id
         collapseIdentifier = members.text(.collapseID)
         status = members.integer(.status).map { Int($0) }

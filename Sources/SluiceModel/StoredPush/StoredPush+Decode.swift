@@ -54,6 +54,11 @@ extension StoredPush {
         }
         if flags.contains(.wake) { progress.wakeMilliseconds = try reader.instant(.wake, since: created) }
         if flags.contains(.storeVersion) { progress.storeVersion = try reader.number(.storeVersion) }
+        var further: Extension = []
+        if bytes[0] == Self.extendedVersion {
+            further = Extension(rawValue: try reader.number(.extendedFlags))
+            guard further.isValid else { throw .invalid(.extendedFlags) }
+        }
 
         let texts = try Texts(bytes, from: reader.index, flags, tokenText: tokenText)
         self.init(
@@ -67,7 +72,8 @@ extension StoredPush {
                 expiration: expiration, collapseIdentifier: texts.collapseIdentifier, payload: texts.payload,
                 deliverAtMilliseconds: deliverAt, delivery: delivery, receiptTimeoutSeconds: timeout,
                 registeredAtMilliseconds: registered,
-                duplicates: flags.contains(.avoidsDuplicates) ? .avoid : .allow, createdMilliseconds: created),
+                duplicates: flags.contains(.avoidsDuplicates) ? .avoid : .allow,
+                environment: further.environment, createdMilliseconds: created),
             progress: progress, partition: partition, offset: offset, polledMilliseconds: polled)
     }
 
@@ -91,10 +97,10 @@ extension StoredPush {
         return hash
     }
 
-    /// Returns the flags of a complete head of the known version.
+    /// Returns the flags of a complete head of a known version.
     private static func checkedFlags(of bytes: UnsafeRawBufferPointer) throws(StoredPushError) -> Flags {
         guard bytes.count > 0 else { throw .truncated }
-        guard bytes[0] == version else { throw .version(bytes[0]) }
+        guard bytes[0] == plainVersion || bytes[0] == extendedVersion else { throw .version(bytes[0]) }
         guard bytes.count >= Place.end else { throw .truncated }
         let flags = Flags(
             rawValue: UInt16(

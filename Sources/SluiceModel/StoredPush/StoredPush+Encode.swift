@@ -4,7 +4,8 @@ extension StoredPush {
         let token = push.deviceToken
         precondition(isStorable, "a push that does not fit into the format can't be stored")
         let flags = flags
-        writer.append(Self.version)
+        let further = Extension(of: push)
+        writer.append(further.isEmpty ? Self.plainVersion : Self.extendedVersion)
         writer.append(littleEndian: flags.rawValue)
         writer.append(
             push.pushType.storedCode | push.priority.storedCode << 4 | push.delivery.storedCode << 6)
@@ -15,6 +16,7 @@ extension StoredPush {
         writer.append(littleEndian: push.apnsID.high)
         writer.append(littleEndian: push.apnsID.low)
         encodeNumbers(flags, into: &writer)
+        if !further.isEmpty { writer.append(varint: further.rawValue) }
         if flags.isDisjoint(with: .packedToken) {
             writer.append(token)
         } else {

@@ -5,7 +5,7 @@
 ///
 /// | bytes | |
 /// |---|---|
-/// | 1 | ``version`` |
+/// | 1 | version: ``plainVersion`` or ``extendedVersion`` |
 /// | 2 | flags (``Flags``), among them what the push waits for (bits 13–15) |
 /// | 1 | push type (bits 0–3), priority (4–5), delivery (6–7) |
 /// | 1 | bytes of the device token: half of its digits |
@@ -17,14 +17,18 @@
 /// | varints | by flag: expiration (zigzag, seconds since `created`), deliver-at, registered-at (instants) |
 /// | varints | by flag: receipt timeout (seconds), attempts and failures |
 /// | varints | by flag: first sent, expiry, wake (instants), store version |
+/// | varint | with ``extendedVersion`` only: flags of further parts (``Extension``) |
 /// | token | device token, packed two digits to a byte, unless it has letters of both cases |
 /// | the rest | topic, collapse identifier, payload |
 ///
 /// A usual push with a collapse identifier and an expiration has 39 bytes beside token, topic, collapse identifier and
 /// payload.
 public struct StoredPush {
-    /// Version of the format that ``encode(into:)`` writes, and the only one that is read.
-    public static let version: UInt8 = 1
+    /// Version of a push without further parts. Earlier versions of Sluice read this version only, and therefore every
+    /// push that needs no other.
+    public static let plainVersion: UInt8 = 1
+    /// Version of a push with at least one further part.
+    public static let extendedVersion: UInt8 = 2
 
     /// Job of the push. Its slices point into the decoded bytes.
     public var push: PushJob
@@ -123,6 +127,37 @@ public struct StoredPush {
         var wait: Wait? { Wait(storedCode: UInt8(truncatingIfNeeded: rawValue >> 13)) }
     }
 
+    /// Flags of the parts that ``plainVersion`` doesn't have.
+    struct Extension: OptionSet {
+        let rawValue: UInt64
+
+        static let production = Extension(rawValue: 1 << 0)
+        static let development = Extension(rawValue: 1 << 1)
+
+        private static let all: Extension = [.production, .development]
+
+        /// True when this version reads all parts, and no two flags contradict each other.
+        var isValid: Bool {
+            !isEmpty && isSubset(of: .all) && !isSuperset(of: [.production, .development])
+        }
+
+        init(rawValue: UInt64) { self.rawValue = rawValue }
+
+        /// Further parts of a push.
+        init(of push: borrowing PushJob) {
+            switch push.environment {
+            case nil: self = []
+            case .production: self = .production
+            case .development: self = .development
+            }
+        }
+
+        /// Environment that the push names; nil: none.
+        var environment: JobEnvironment? {
+            contains(.production) ? .production : contains(.development) ? .development : nil
+        }
+    }
+
     /// Offsets of the parts with a fixed place.
     enum Place {
         static let flags = 1
@@ -153,6 +188,7 @@ public enum StoredPushError: Error, Hashable, Sendable, CustomStringConvertible 
     /// Part of the format, by its name in messages.
     public enum Part: String, Hashable, Sendable {
         case flags
+        case extendedFlags = "extended flags"
         case pushType = "push type"
         case priority, delivery
         case deviceToken = "device token"
@@ -172,8 +208,8 @@ public enum StoredPushError: Error, Hashable, Sendable, CustomStringConvertible 
     public var description: String {
         switch self {
         case .version(let version):
-            "a stored push has format \(version), and this version of Sluice reads \(StoredPush.version) only: "
-                + "run the version that wrote the push"
+            "a stored push has format \(version), and this version of Sluice reads "
+                + "\(StoredPush.plainVersion) and \(StoredPush.extendedVersion): run the version that wrote the push"
         case .truncated: "a stored push is truncated"
         case .trailing(let count): "a stored push is followed by \(count) unexpected bytes"
         case .invalid(let part): "a stored push is damaged: its \(part.rawValue) has an invalid value"

@@ -77,6 +77,12 @@ struct JobOptions: ParsableArguments {
     var duplicates: String?
 
     @Option(
+        help: ArgumentHelp(
+            "APNs environment: production or development; default: that of the app's credential.",
+            valueName: "name"))
+    var environment: String?
+
+    @Option(
         help: ArgumentHelp("With --delivery confirm: longest wait for the receipt.", valueName: "seconds"))
     var receiptTimeout: Int64?
 
@@ -131,6 +137,7 @@ struct JobOptions: ParsableArguments {
             ("--expiration", expiration != nil), ("--ttl", ttl != nil), ("--deliver-at", deliverAt != nil),
             ("--delivery", delivery != nil), ("--duplicates", duplicates != nil),
             ("--receipt-timeout", receiptTimeout != nil), ("--registered-at", registeredAt != nil),
+            ("--environment", environment != nil),
         ]
         let ofDevices = [
             ("--event", event != nil), ("--new-device-token", newDeviceToken != nil),
@@ -159,6 +166,7 @@ struct JobOptions: ParsableArguments {
         push.collapseIdentifier = collapseId
         push.apnsID = apnsId
         push.duplicates = duplicates
+        push.environment = environment
         push.deliverAtMilliseconds = deliverAt
         push.delivery = delivery
         return mode == .binary ? JobEncoder.binary(push) : JobEncoder.structured(push)
