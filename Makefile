@@ -3,14 +3,19 @@
 SWIFT ?= swift
 # Extra arguments, e.g. `make test ARGS='--filter GatewayTests'` or `make demo ARGS='--jobs 100000'`.
 ARGS ?=
+# `make install` copies BINARY to DESTDIR/PREFIX/bin.
+PREFIX ?= /usr/local
+DESTDIR ?=
+BINARY ?= .build/release/sluice
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench bench-connection bench-core bench-store fuzz fuzz-merge fuzz-build simulate simulate-mutations simulate-mechanical chaos format lint clean dependencies test-dependencies toolchain
+.PHONY: help build install demo test bench bench-connection bench-core bench-store fuzz fuzz-merge fuzz-build simulate simulate-mutations simulate-mechanical chaos format lint clean dependencies test-dependencies toolchain
 
 help:
 	@echo 'make demo     builds, starts an embedded Kafka, an APNs simulator and a worker, and pushes a load through them'
 	@echo 'make test     builds and runs all tests'
 	@echo 'make build    release build: .build/release/sluice'
+	@echo 'make install  copies it to /usr/local/bin, or to DESTDIR/PREFIX/bin'
 	@echo 'make bench    measurements of Benchmarks/README.md'
 	@echo 'make bench-connection  the connection layer: each figure with its bound, a quarter of an hour'
 	@echo 'make bench-core  the delivery machine and its tables: each figure with its bound, about two minutes'
@@ -32,6 +37,12 @@ demo: build
 
 build: toolchain dependencies
 	@$(SWIFT) build -c release --product sluice
+
+# An existing build is installed as it is, so that `make build && sudo make install` builds nothing as root.
+install:
+	@test -x '$(BINARY)' || $(MAKE) build
+	@install -d '$(DESTDIR)$(PREFIX)/bin'
+	@install -m 755 '$(BINARY)' '$(DESTDIR)$(PREFIX)/bin/sluice'
 
 # Tests of whole workers run apart from the others, because they block threads that the others' timing depends on. They
 # mostly wait, so their parts run at the same time, except on real brokers, which some tests pause.

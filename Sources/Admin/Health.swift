@@ -62,13 +62,22 @@ struct Readiness {
 
     private static func describe(_ intake: IntakeSnapshot, _ arriving: Int) -> String {
         if !intake.restoring.isEmpty {
+            let records = intake.restoredRecords == 1 ? "record" : "records"
             return
-                "\(intake.restoring.count) of \(arriving) assigned partitions are being restored: \(intake.restoredRecords) records restored, \(intake.remainingRecords) remaining"
+                "\(intake.restoring.count) of \(partitions(arriving)) being restored: \(intake.restoredRecords) \(records) restored, \(intake.remainingRecords) remaining"
         }
         if !intake.opening.isEmpty {
-            return "the store of \(intake.opening.count) of \(arriving) assigned partitions is being opened"
+            return "the store of \(intake.opening.count) of \(assigned(arriving)) is being opened"
         }
-        return "\(arriving) assigned partitions are being taken over"
+        return "\(partitions(arriving)) being taken over"
+    }
+
+    private static func assigned(_ count: Int) -> String {
+        "\(count) assigned \(count == 1 ? "partition" : "partitions")"
+    }
+
+    private static func partitions(_ count: Int) -> String {
+        "\(assigned(count)) \(count == 1 ? "is" : "are")"
     }
 
     var response: AdminResponse {

@@ -126,7 +126,9 @@ public struct StoreSummary: Sendable {
     /// Returns text for people about a copy that was left.
     public func describe(_ copy: LocalCopy) -> String? {
         copy.position.map {
-            "partition \(copy.partition): a copy of the changelog up to offset \($0.offset), \(age(of: $0)) seconds old"
+            let age = age(of: $0)
+            return
+                "partition \(copy.partition): a copy of the changelog up to offset \($0.offset), \(age) second\(age == 1 ? "" : "s") old"
         }
     }
 

@@ -48,7 +48,9 @@ extension Configuration {
             help: "highest number of connections of this pool; default: apns.max-connections")
         if let maxConnections, maxConnections < connections ?? poolConnections {
             let least = connections.map { "`connections`, \($0)" } ?? "apns.connections, \(poolConnections)"
-            section.problem("max-connections", "must not be less than \(least)")
+            section.problem(
+                "max-connections", "must not be less than \(least)",
+                with: [section.path("connections"), "apns.connections"])
         }
         return Credential(
             name: name, kind: kind, connections: connections, maxConnections: maxConnections)
@@ -131,53 +133,44 @@ extension Configuration {
             root.problem("apps", "has \(apps.count) apps, but at most 65,535 are possible")
         }
         var names: Set<String> = []
-        var ownerOfTopic: [String: String] = [:]
-        var userOfCertificate: [String: String] = [:]
-        for app in apps where !app.name.isEmpty {
+        var ownerOfTopic: [String: Int] = [:]
+        var userOfCertificate: [String: Int] = [:]
+        for (index, app) in apps.enumerated() where !app.name.isEmpty {
+            let path = "apps[\(index)]"
             if !names.insert(app.name).inserted {
-                root.problem("apps", "two apps are named `\(app.name)`")
+                root.problem("apps", "two apps are named `\(app.name)`", with: ["\(path).name"])
             }
             if let most = app.maxInFlight, most < delivery.shards {
                 root.problem(
                     "apps",
                     "max-in-flight of `\(app.name)`, \(most), must not be less than delivery.shards, "
-                        + "\(delivery.shards): each shard may have one push in flight")
+                        + "\(delivery.shards): each shard may have one push in flight",
+                    with: ["\(path).max-in-flight", "delivery.shards"])
             }
             for topic in app.topics {
-                if let owner = ownerOfTopic.updateValue(app.name, forKey: topic) {
+                if let owner = ownerOfTopic.updateValue(index, forKey: topic) {
                     root.problem(
-                        "apps", "topic `\(topic)` is listed twice: in `\(owner)` and in `\(app.name)`")
+                        "apps",
+                        "topic `\(topic)` is listed twice: in `\(apps[owner].name)` and in `\(app.name)`",
+                        with: ["\(path).topics", "apps[\(owner)].topics"])
                 }
             }
             if case .certificate? = credential(of: app)?.kind,
-                let other = userOfCertificate.updateValue(app.name, forKey: app.credential)
+                let other = userOfCertificate.updateValue(index, forKey: app.credential)
             {
                 root.problem(
                     "apps",
-                    "`\(other)` and `\(app.name)` share the certificate `\(app.credential)`, but a certificate belongs to one app; "
-                        + "use a token credential, which can be shared")
+                    "`\(apps[other].name)` and `\(app.name)` share the certificate `\(app.credential)`, but a certificate belongs to one app; "
+                        + "use a token credential, which can be shared",
+                    with: ["\(path).credential", "apps[\(other)].credential"])
             }
         }
     }
 
     // MARK: Checks of single values: nil, or what is wrong
 
-    static func checkServer(_ text: String) -> String? {
-        let address = text.split(separator: "://", maxSplits: 1).last ?? ""
-        let wrong = "`\(text)` is not host:port"
-        if address.utf8.contains(UInt8(ascii: " ")) { return wrong }
-        // An IPv6 address in brackets has its own colons.
-        let afterHost =
-            address.hasPrefix("[") ? address.drop { $0 != "]" }.dropFirst() : address.drop { $0 != ":" }
-        let host = address.dropLast(afterHost.count)
-        guard !host.isEmpty else { return wrong }
-        if afterHost.isEmpty { return nil }
-        guard afterHost.hasPrefix(":"), let port = Int(afterHost.dropFirst()), (1...65_535).contains(port)
-        else { return wrong }
-        return nil
-    }
-
-    static func checkTopicName(_ text: String) -> String? {
+    /// Returns the reason for which Kafka refuses a topic's name, or nil.
+    public static func checkTopicName(_ text: String) -> String? {
         let allowed = text.utf8.allSatisfy { isLetterOrDigit($0) || "-_.".utf8.contains($0) }
         guard allowed, text.utf8.count <= 249, text != ".", text != ".." else {
             return "`\(text)` can't name a Kafka topic (letters, digits, . _ and -, at most 249)"

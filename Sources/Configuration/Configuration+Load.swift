@@ -11,15 +11,23 @@ extension Configuration {
     public static func load(
         path: String?, environment: [String: String] = ProcessInfo.processInfo.environment
     ) throws(ConfigurationError) -> Configuration {
+        try loadWithPlaces(path: path, environment: environment).configuration
+    }
+
+    /// Loads a configuration like ``load(path:environment:)``, with the places of its settings.
+    public static func loadWithPlaces(
+        path: String?, environment: [String: String] = ProcessInfo.processInfo.environment
+    ) throws(ConfigurationError) -> (configuration: Configuration, places: SettingPlaces) {
         var text = ""
         var directory = FileManager.default.currentDirectoryPath
         if let path {
             text = try readText(path)
             directory = URL(filePath: path).deletingLastPathComponent().path(percentEncoded: false)
         }
-        return try interpret(
-            text, name: path ?? "environment", files: FileNames(directory: directory, mustExist: true),
-            environment: environment)
+        let files = FileNames(
+            directory: directory, mustExist: true,
+            credentialsDirectory: environment["CREDENTIALS_DIRECTORY"].flatMap { $0.isEmpty ? nil : $0 })
+        return try interpret(text, name: path ?? "environment", files: files, environment: environment)
     }
 
     /// Interprets a document without touching a file.
@@ -32,13 +40,14 @@ extension Configuration {
     ) throws(ConfigurationError) -> Configuration {
         try interpret(
             text, name: name, files: FileNames(directory: directory, mustExist: false),
-            environment: environment)
+            environment: environment
+        ).configuration
     }
 
     private static func interpret(
         _ text: String, name: String, files: FileNames, environment: [String: String]
-    ) throws(ConfigurationError) -> Configuration {
-        let collector = ConfigurationCollector()
+    ) throws(ConfigurationError) -> (configuration: Configuration, places: SettingPlaces) {
+        let collector = ConfigurationCollector(name: name, files: files)
         let file = try ConfigurationValue.parse(text, name: name)
         let (document, unknown) = EnvironmentOverrides.apply(
             environment, to: file, problems: &collector.problems)
@@ -57,7 +66,7 @@ extension Configuration {
         guard collector.problems.isEmpty else {
             throw ConfigurationError(problems: inOrder(collector.problems))
         }
-        return configuration
+        return (configuration, collector.places)
     }
 
     /// Returns all settings with type, default and help text, in the order of the example.
@@ -66,9 +75,10 @@ extension Configuration {
             credentials: {a: {type: token}, b: {type: certificate}}
             apps: [{}]
             """
-        let collector = ConfigurationCollector()
+        let files = FileNames(directory: "/", mustExist: false)
+        let collector = ConfigurationCollector(name: "reference", files: files)
         guard let document = try? ConfigurationValue.parse(specimen, name: "reference") else { return [] }
-        _ = read(document, files: FileNames(directory: "/", mustExist: false), collector: collector)
+        _ = read(document, files: files, collector: collector)
         return collector.settings
     }
 
@@ -79,10 +89,16 @@ extension Configuration {
                 ConfigurationProblem(key: "", location: location, message: message)
             ])
         }
-        guard let data = FileManager.default.contents(atPath: path) else {
-            throw failure(FileNames.unreadable(path) ?? "cannot be read")
+        let bytes: [UInt8]
+        do throws(BoundedFile.Failure) {
+            bytes = try BoundedFile.read(path, limit: ConfigurationDocument.mostBytes)
+        } catch {
+            switch error {
+            case .unreadable(let reason): throw failure(reason)
+            case .tooLarge: throw failure(ConfigurationDocument.tooLarge)
+            }
         }
-        guard let text = String(data: data, encoding: .utf8) else { throw failure("is not UTF-8 text") }
+        guard let text = String(validating: bytes, as: UTF8.self) else { throw failure("is not UTF-8 text") }
         return text
     }
 
@@ -98,36 +114,5 @@ extension Configuration {
             let b = position(second.element)
             return a == b ? first.offset < second.offset : a < b
         }.map(\.element)
-    }
-}
-
-/// Meaning of the file names in a configuration.
-struct FileNames {
-    /// Directory that relative names are relative to.
-    var directory: String
-    /// Whether each named file must exist and be readable, so that mistakes show before the first push.
-    var mustExist: Bool
-
-    func resolve(_ path: String) -> String {
-        if path.isEmpty || path.hasPrefix("/") { return path }
-        return URL(filePath: path, relativeTo: URL(filePath: directory, directoryHint: .isDirectory))
-            .standardizedFileURL.path(percentEncoded: false)
-    }
-
-    /// Returns the fault of a file name, or nil.
-    func check(_ path: String) -> String? {
-        guard mustExist else { return nil }
-        let resolved = resolve(path)
-        return FileNames.unreadable(resolved).map { "\(resolved) \($0)" }
-    }
-
-    /// Returns the reason for which a file can't be read; nil when it can be read.
-    static func unreadable(_ path: String) -> String? {
-        var isDirectory: ObjCBool = false
-        guard FileManager.default.fileExists(atPath: path, isDirectory: &isDirectory) else {
-            return "does not exist"
-        }
-        if isDirectory.boolValue { return "is a directory, not a file" }
-        return FileManager.default.isReadableFile(atPath: path) ? nil : "cannot be read: permission denied"
     }
 }

@@ -29,6 +29,14 @@ extension Configuration {
             files.append(("credentials.\(credential.name).key-file", path))
         }
         if let path = apns.proxy?.passwordFile { files.append(("apns.proxy.password-file", path)) }
+        for (section, properties) in [
+            ("properties", kafka.properties), ("consumer-properties", kafka.consumerProperties),
+            ("producer-properties", kafka.producerProperties),
+        ] {
+            for property in properties {
+                if let path = property.file { files.append(("kafka.\(section).\(property.name)-file", path)) }
+            }
+        }
         return files.compactMap { setting, path in
             var status = stat()
             guard stat(path, &status) == 0 else { return nil }

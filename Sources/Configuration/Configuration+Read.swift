@@ -62,7 +62,8 @@ extension Configuration {
         }
         if Set([topics.jobs, topics.outcomes, topics.deadLetters, topics.changelog]).count < 4 {
             section.problem(
-                "topics", "jobs, outcomes, dead letters and changelog must be four different topics")
+                "topics", "jobs, outcomes, dead letters and changelog must be four different topics",
+                with: ["jobs", "outcomes", "dead-letters", "changelog"].map { "kafka.topics.\($0)" })
         }
         let creates = section.contains("create-topics")
         let createTopics = section.section("create-topics") { section in
@@ -77,11 +78,13 @@ extension Configuration {
                     "replication-factor", 1...15, default: defaults.replicationFactor,
                     help: "replicas of a topic that the worker creates")!)
         }
-        return Kafka(
+        let kafka = Kafka(
             bootstrapServers: bootstrapServers.joined(separator: ","), groupID: groupID ?? "",
             instanceID: instanceID, topics: topics, createTopics: creates ? createTopics : nil,
             properties: section.properties(
-                "properties", help: "librdkafka properties, such as security.protocol",
+                "properties",
+                help:
+                    "librdkafka properties, such as security.protocol; `NAME-file` reads the value of NAME from a file",
                 check: checkProperty),
             consumerProperties: section.properties(
                 "consumer-properties", help: "librdkafka properties for the consumer alone",
@@ -89,6 +92,8 @@ extension Configuration {
             producerProperties: section.properties(
                 "producer-properties", help: "librdkafka properties for the producer alone",
                 check: checkProperty))
+        checkProtocols(of: bootstrapServers, kafka, section)
+        return kafka
     }
 
     private static func readAPNS(_ section: SectionReader, files: FileNames) -> APNS {
@@ -101,7 +106,8 @@ extension Configuration {
             help: "name or address of the server; only with environment `custom`")
         if environment != .custom, section.contains("host") {
             section.problem(
-                "host", "is only for environment `custom`, but the environment is `\(environment.rawValue)`")
+                "host", "is only for environment `custom`, but the environment is `\(environment.rawValue)`",
+                with: ["apns.environment"])
         }
         let port = section.integer(
             "port", 1...65_535, default: defaults.port,
@@ -117,7 +123,9 @@ extension Configuration {
             "max-connections", 1...1_000, default: max(defaults.maxConnections, connections),
             help: "highest number of connections of a pool under load")!
         if maxConnections < connections {
-            section.problem("max-connections", "must not be less than apns.connections, \(connections)")
+            section.problem(
+                "max-connections", "must not be less than apns.connections, \(connections)",
+                with: ["apns.connections"])
         }
         return APNS(
             environment: environment, host: environment == .custom ? host : nil, port: port, caFile: caFile,
@@ -169,7 +177,8 @@ extension Configuration {
         if (user == nil) != (passwordFile == nil) {
             section.problem(
                 user == nil ? "user" : "password-file",
-                "`user` and `password-file` belong together; set both or neither")
+                "`user` and `password-file` belong together; set both or neither",
+                with: ["apns.proxy.user", "apns.proxy.password-file"])
         }
         return APNS.Proxy(
             host: host ?? "", port: port, user: user, passwordFile: passwordFile.map(files.resolve))
@@ -183,7 +192,8 @@ extension Configuration {
                 directory: section.text(
                     "directory", kind: "directory", required: isThere,
                     help:
-                        "directory of the store, used by this worker alone; without this section pushes that wait for long stay in memory"
+                        "directory of the store, used by this worker alone; without this section pushes that wait for long stay in memory",
+                    check: files.checkDirectory
                 ).map(files.resolve) ?? "",
                 after: section.duration(
                     "after", .seconds(1)...minutes(60), default: defaults.after,
@@ -280,7 +290,8 @@ extension Configuration {
                 "retry-after-limit", .zero...minutes(60), default: defaults.retryAfterLimit,
                 help: "longest `Retry-After` of APNs that is obeyed; a longer one is shortened to it"))
         if retry.initial > retry.maximum {
-            section.problem("initial", "must not be longer than delivery.retry.maximum")
+            section.problem(
+                "initial", "must not be longer than delivery.retry.maximum", with: ["delivery.retry.maximum"])
         }
         return retry
     }

@@ -114,10 +114,13 @@ extension Configuration {
         public struct Property: Sendable, Equatable {
             public var name: String
             public var value: String
+            /// File that the value was read from; nil when the value is written in the configuration.
+            public var file: String?
 
-            public init(name: String, value: String) {
+            public init(name: String, value: String, file: String? = nil) {
                 self.name = name
                 self.value = value
+                self.file = file
             }
         }
     }

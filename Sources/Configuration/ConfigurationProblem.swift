@@ -33,8 +33,11 @@ public struct ConfigurationProblem: Error, Sendable, Equatable, CustomStringConv
     }
 }
 
-/// All mistakes of a configuration, in the order of the document.
+/// Mistakes of a configuration, in the order of the document: all of them, or the first thousand.
 public struct ConfigurationError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// Number of mistakes from which on there may be more.
+    public static let mostProblems = ConfigurationCollector.mostProblems
+
     public var problems: [ConfigurationProblem]
 
     public init(problems: [ConfigurationProblem]) {
@@ -48,11 +51,19 @@ public struct ConfigurationError: Error, Sendable, Equatable, CustomStringConver
 
 /// Builds "Did you mean …?" for names.
 enum Suggestion {
+    /// Longest name in bytes for which a candidate is searched.
+    private static let longestName = 200
+    /// Most candidates that a name is compared with. A document could have more credentials.
+    private static let mostCandidates = 100
+
     /// Returns the candidate nearest to `name`, when it is near enough to be meant.
     static func nearest(to name: String, among candidates: [String]) -> String? {
+        // A longer name is no misspelt setting, and its comparison would take long.
+        guard name.utf8.count <= longestName else { return nil }
         let allowed = max(1, name.count / 3)
         var best: (candidate: String, distance: Int)?
-        for candidate in candidates {
+        for candidate in candidates.prefix(mostCandidates)
+        where abs(candidate.utf8.count - name.utf8.count) <= longestName {
             let distance = editDistance(name, candidate)
             if distance <= allowed, distance < best?.distance ?? Int.max {
                 best = (candidate, distance)

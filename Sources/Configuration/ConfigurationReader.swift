@@ -18,8 +18,20 @@ public struct ConfigurationSetting: Sendable, Equatable {
 /// Findings while a document is read: mistakes, and the settings that were asked for.
 final class ConfigurationCollector {
     var problems: [ConfigurationProblem] = []
+    var places: SettingPlaces
+    let files: FileNames
     private(set) var settings: [ConfigurationSetting] = []
     private var settingKeys: Set<String> = []
+
+    /// Number of mistakes after which reading ends, because nobody reads more of them.
+    static let mostProblems = 1_000
+
+    var isFull: Bool { problems.count >= Self.mostProblems }
+
+    init(name: String, files: FileNames) {
+        places = SettingPlaces(name: name)
+        self.files = files
+    }
 
     func record(_ setting: ConfigurationSetting) {
         if settingKeys.insert(setting.key).inserted { settings.append(setting) }
@@ -63,14 +75,20 @@ final class SectionReader {
 
     private func entry(_ key: String) -> ConfigurationValue.Entry? { entries.first { $0.key == key } }
 
-    private func path(_ key: String) -> String { path.isEmpty ? key : "\(path).\(key)" }
+    func path(_ key: String) -> String { path.isEmpty ? key : "\(path).\(key)" }
     private func pattern(_ key: String) -> String { pattern.isEmpty ? key : "\(pattern).\(key)" }
 
-    func problem(_ key: String, _ message: String) {
-        let entry = entry(key)
+    /// Records a mistake of a setting.
+    ///
+    /// - Parameter others: Paths of further settings that the mistake depends on. If a variable of the environment gave
+    ///   such a setting, and the file gave this setting, the mistake is the variable's.
+    func problem(_ key: String, _ message: String, with others: [String] = []) {
+        let own = entry(key)?.value.location ?? location
+        let foreign = others.lazy.compactMap { self.collector.places.locations[$0] }.first(
+            where: \.isEnvironment)
         collector.problems.append(
             ConfigurationProblem(
-                key: path(key), location: entry?.value.location ?? location, message: message))
+                key: path(key), location: own.isEnvironment ? own : foreign ?? own, message: message))
     }
 
     /// Records a setting and returns its value; nil when the setting is absent, or has no value, which is a mistake.
@@ -88,6 +106,11 @@ final class SectionReader {
         if case .empty = entry.value.content {
             problem(key, "has no value; expected \(kind)")
             return nil
+        }
+        collector.places.note(path(key), entry.value.location)
+        if kind == "file", case .scalar(let text, _) = entry.value.content {
+            collector.places.note(
+                file: collector.files.resolve(text), key: path(key), entry.value.location)
         }
         return entry.value
     }
@@ -254,6 +277,7 @@ final class SectionReader {
             problem(key, "must be a list, but is \(value.kind)")
         }
         return texts.enumerated().compactMap { index, element in
+            if collector.isFull { return nil }
             let wrong = element.text.isEmpty ? "must not be empty" : check(element.text)
             guard let wrong else { return element.text }
             let isList = texts.count > 1
@@ -265,7 +289,8 @@ final class SectionReader {
         }
     }
 
-    /// Reads a map of freely chosen names to single values, in the order written.
+    /// Reads a map of freely chosen names to single values, in the order written. The value of `name-file` is the file
+    /// that holds the value of `name`.
     func properties(
         _ key: String, help: String, check: (String) -> String?
     ) -> [Configuration.Kafka.Property] {
@@ -274,18 +299,32 @@ final class SectionReader {
             problem(key, "must be a map of librdkafka properties, but is \(value.kind)")
             return []
         }
+        var names: Set<String> = []
         return entries.compactMap { entry in
-            let wrong: String?
+            if collector.isFull { return nil }
+            let place = "\(path(key)).\(entry.key)"
+            var wrong: String?
             switch entry.value.content {
             case .scalar(let text, _):
-                wrong = check(entry.key)
-                if wrong == nil { return Configuration.Kafka.Property(name: entry.key, value: text) }
+                let isFile = entry.key.hasSuffix("-file")
+                let name = isFile ? String(entry.key.dropLast(5)) : entry.key
+                wrong = check(name)
+                if wrong == nil, !names.insert(name).inserted {
+                    wrong = "`\(name)` and `\(name)-file` exclude each other; remove either"
+                }
+                guard wrong == nil else { break }
+                collector.places.note(place, entry.value.location)
+                guard isFile else { return Configuration.Kafka.Property(name: name, value: text) }
+                switch collector.files.secret(in: text) {
+                case .success(let secret):
+                    return .init(name: name, value: secret, file: collector.files.resolve(text))
+                case .failure(let fault): wrong = fault.text
+                }
             case .empty: wrong = "has no value"
             case .list, .map: wrong = "must be a single value, but is \(entry.value.kind)"
             }
             collector.problems.append(
-                ConfigurationProblem(
-                    key: "\(path(key)).\(entry.key)", location: entry.keyLocation, message: wrong ?? ""))
+                ConfigurationProblem(key: place, location: entry.keyLocation, message: wrong ?? ""))
             return nil
         }
     }
@@ -293,6 +332,7 @@ final class SectionReader {
     /// Reads a section below this one; an absent section reads like an empty one.
     func section<Value>(_ key: String, _ body: (SectionReader) -> Value) -> Value {
         known.append(key)
+        if let location = entry(key)?.value.location { collector.places.note(path(key), location) }
         let value = entry(key)?.value ?? ConfigurationValue(content: .empty, location: location)
         let reader = SectionReader(
             value, path: path(key), pattern: pattern(key), collector: collector)
@@ -309,6 +349,8 @@ final class SectionReader {
         case .empty: return []
         case .map(let entries):
             return entries.compactMap { child in
+                if collector.isFull { return nil }
+                collector.places.note("\(path(key)).\(child.key)", child.value.location)
                 let reader = SectionReader(
                     child.value, path: "\(path(key)).\(child.key)", pattern: "\(pattern(key)).<name>",
                     collector: collector)
@@ -332,6 +374,8 @@ final class SectionReader {
         switch entry.value.content {
         case .list(let elements) where !elements.isEmpty:
             return elements.enumerated().compactMap { index, element in
+                if collector.isFull { return nil }
+                collector.places.note("\(path(key))[\(index)]", element.location)
                 let reader = SectionReader(
                     element, path: "\(path(key))[\(index)]", pattern: "\(pattern(key))[]",
                     collector: collector)
@@ -365,7 +409,7 @@ final class SectionReader {
     func acceptRest() { known += entries.map(\.key) }
 
     func finish() {
-        for entry in entries where !known.contains(entry.key) {
+        for entry in entries where !known.contains(entry.key) && !collector.isFull {
             let message: String
             if case .environment = entry.keyLocation {
                 let variable = EnvironmentOverrides.variable(forPath: path(entry.key))

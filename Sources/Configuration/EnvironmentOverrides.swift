@@ -7,6 +7,7 @@
 /// |---|---|
 /// | `kafka.bootstrap-servers` | `SLUICE_KAFKA__BOOTSTRAP_SERVERS` |
 /// | `kafka.properties.sasl.password` | `SLUICE_KAFKA__PROPERTIES__SASL_PASSWORD` |
+/// | `kafka.properties.sasl.password-file` | `SLUICE_KAFKA__PROPERTIES__SASL_PASSWORD_FILE` |
 /// | `credentials.team.key-file` | `SLUICE_CREDENTIALS__TEAM__KEY_FILE` |
 /// | `topics` of the app named `news` | `SLUICE_APPS__NEWS__TOPICS` |
 ///
@@ -80,7 +81,9 @@ enum EnvironmentOverrides {
     private static func path(of segments: [String]) -> [String] {
         var keys = segments.map(normalized)
         if keys.count > 2, keys[0] == "kafka", propertyMaps.contains(keys[1]) {
-            let property = keys[2...].joined(separator: "-").map { $0 == "-" ? "." : String($0) }.joined()
+            var property = keys[2...].joined(separator: "-").map { $0 == "-" ? "." : String($0) }.joined()
+            // No property of librdkafka ends like this.
+            if property.hasSuffix(".file") { property = property.dropLast(5) + "-file" }
             keys = [keys[0], keys[1], property]
         }
         return keys

@@ -98,6 +98,17 @@ private let mistakes: [Mistake] = [
         "development", "development\n  tls-minimum: 1.1", key: "apns.tls-minimum", line: 5, says: "1.2, 1.3"),
     Mistake(
         "localhost:9092", "\"a:1,,b\"", key: "kafka.bootstrap-servers[1]", line: 2, says: "must not be empty"),
+    Mistake(
+        "localhost:9092", "http://a:9092/x", key: "kafka.bootstrap-servers", line: 2,
+        says: "is a URL", "write `a:9092`"),
+    Mistake(
+        "localhost:9092", "kafka://a", key: "kafka.bootstrap-servers", line: 2,
+        says: "is a URL", "host:port, such as"),
+    Mistake(
+        "localhost:9092", "a/b:1", key: "kafka.bootstrap-servers", line: 2, says: "`a/b:1` is not host:port"),
+    Mistake(
+        "localhost:9092", "\"b:1,SSL://a:1\"", key: "kafka.bootstrap-servers", line: 2,
+        says: "another protocol than kafka.properties.security.protocol, PLAINTEXT", "set it to SSL"),
     Mistake("localhost:9092", "a:0", key: "kafka.bootstrap-servers", line: 2, says: "`a:0` is not host:port"),
     Mistake(
         "ABC123DEFG", "abc123defg", key: "credentials.team.key-id", line: 9,

@@ -26,7 +26,7 @@ struct ConfigurationTests {
     func everySettingIsReadFromYAMLAndJSON() throws {
         let yaml = """
             kafka:
-              bootstrap-servers: [a:1, "[::1]:2", SSL://c:3]
+              bootstrap-servers: [a:1, "[::1]:2", SASL_SSL://c:3]
               group-id: g
               topics: {jobs: j, outcomes: o, dead-letters: d, changelog: c}
               create-topics: {partitions: 4, replication-factor: 1}
@@ -69,7 +69,7 @@ struct ConfigurationTests {
             process: {dumpable: on}
             """
         let json = """
-            {"kafka": {"bootstrap-servers": "a:1, [::1]:2, SSL://c:3", "group-id": "g",
+            {"kafka": {"bootstrap-servers": "a:1, [::1]:2, SASL_SSL://c:3", "group-id": "g",
             \t"topics": {"jobs": "j", "outcomes": "o", "dead-letters": "d", "changelog": "c"},
             \t"create-topics": {"partitions": 4, "replication-factor": 1},
             \t"properties": {"security.protocol": "SASL_SSL", "debug": "broker"},
@@ -96,7 +96,7 @@ struct ConfigurationTests {
             """
         let expected = Configuration(
             kafka: .init(
-                bootstrapServers: "a:1,[::1]:2,SSL://c:3", groupID: "g",
+                bootstrapServers: "a:1,[::1]:2,SASL_SSL://c:3", groupID: "g",
                 topics: .init(jobs: "j", outcomes: "o", deadLetters: "d", changelog: "c"),
                 createTopics: .init(partitions: 4, replicationFactor: 1),
                 properties: [

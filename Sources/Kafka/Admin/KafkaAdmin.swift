@@ -60,15 +60,28 @@ public final class KafkaAdmin {
     /// Client, freed in `deinit`; every other handle here lives within one call.
     let client: OpaquePointer
     let properties: KafkaProperties
+    private let reports: ConnectionReports
 
     /// - Throws: an error that names the property that is missing, unknown or bad.
     public init(properties: KafkaProperties) throws(KafkaError) {
         self.properties = properties
         let configuration = try ClientConfiguration(.admin, properties)
+        let reports = ConnectionReports()
+        configuration.configure { reports.install(in: $0) }
+        self.reports = reports
         client = try configuration.create()
     }
 
-    deinit { rd_kafka_destroy(client) }
+    deinit {
+        // The client must not outlive the object that it reports to.
+        withExtendedLifetime(reports) { rd_kafka_destroy(client) }
+    }
+
+    /// Latest reasons for which connections failed, the latest last.
+    public func connectionReasons() -> [String] {
+        reports.collect(from: client)
+        return reports.reasons
+    }
 
     /// Creates topics; existing topics stay unchanged. Returns when every answering broker knows the topics, or the
     /// time is over. The controller's update reaches the brokers one after another. A broker without the update reports
@@ -175,7 +188,8 @@ public final class KafkaAdmin {
         var answer: UnsafePointer<rd_kafka_metadata>?
         let code = rd_kafka_metadata(client, topic == nil ? 1 : 0, handle, &answer, timeoutMilliseconds)
         guard code == RD_KAFKA_RESP_ERR_NO_ERROR, let answer else {
-            throw KafkaError(code, "read the cluster's metadata")
+            reports.collect(from: client)
+            throw KafkaError(code, "read the cluster's metadata", detail: reports.explain(code))
         }
         defer { rd_kafka_metadata_destroy(answer) }
         return ClusterMetadata(answer.pointee)

@@ -136,7 +136,9 @@ extension KafkaProducer {
             guard !deadline.hasPassed else {
                 throw KafkaError(
                     RD_KAFKA_RESP_ERR__TIMED_OUT, "flush the producer",
-                    detail: "\(queued) records are still not acknowledged after \(timeoutMilliseconds) ms")
+                    detail:
+                        "\(queued) \(queued == 1 ? "record is" : "records are") still not acknowledged after \(timeoutMilliseconds) ms"
+                )
             }
             // In event mode this only waits, and keeps batches from lingering.
             rd_kafka_flush(client.handle, min(10, deadline.remainingMilliseconds))

@@ -45,7 +45,7 @@ struct ConfigCommand: ParsableCommand {
                 table.add(
                     "app \(app.name)",
                     "\(app.topics.joined(separator: ", ")); \(describe(credential.kind)); "
-                        + "\(connections) connection\(connections == 1 ? "" : "s") in its pool")
+                        + "\(Numbers.counted(connections, "connection")) in its pool")
             }
             return table.lines(indent: 2)
         }
@@ -93,14 +93,22 @@ struct ConfigCommand: ParsableCommand {
 /// Returns the configuration, or exits with status 78 and every mistake on standard error.
 func loadConfiguration(_ file: String?) throws -> Configuration {
     do throws(ConfigurationError) {
-        let configuration = try Configuration.load(path: file)
-        let problems = configuration.checkUsable(name: file ?? "environment")
+        let (configuration, places) = try Configuration.loadWithPlaces(path: file)
+        let problems = configuration.checkUsable(places: places)
         if !problems.isEmpty { throw ConfigurationError(problems: problems) }
         return configuration
     } catch {
-        for problem in error.problems { Terminal.error("sluice: \(problem)") }
+        let shown = 100
+        for problem in error.problems.prefix(shown) { Terminal.error("sluice: \(problem)") }
+        let hasMore = error.problems.count >= ConfigurationError.mostProblems
+        if error.problems.count > shown {
+            let count = Numbers.counted(error.problems.count - shown, "further mistake")
+            Terminal.error("sluice: \(count)\(hasMore ? " or more" : "")")
+        }
         let count = error.problems.count
         throw CommandFailure(
-            .configuration, "the configuration has \(count == 1 ? "a mistake" : "\(count) mistakes")")
+            .configuration,
+            "the configuration has \(count == 1 ? "a mistake" : "\(count) mistakes\(hasMore ? " or more" : "")")"
+        )
     }
 }

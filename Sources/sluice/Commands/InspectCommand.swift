@@ -90,7 +90,8 @@ struct InspectStoreCommand: ParsableCommand {
         Terminal.output("topic       \(store.sourceTopic)")
         Terminal.output("partitions  \(store.partitions.map { "\($0)" }.joined(separator: " "))")
         for copy in copies.compactMap(summary.describe) { Terminal.output("copy        \(copy)") }
-        Terminal.output("items       \(summary.items), \(summary.bytes) bytes")
+        Terminal.output(
+            "items       \(summary.items), \(summary.bytes) \(summary.bytes == 1 ? "byte" : "bytes")")
         if summary.marks > 0 {
             Terminal.output("marks       \(summary.marks), of records whose items have moved to other tokens")
         }
@@ -125,6 +126,11 @@ struct InspectStoreCommand: ParsableCommand {
 
     // MARK: Check
 
+    /// Returns a number without separators, because scripts read it, and its noun.
+    private func count(_ number: Int, _ noun: String, _ plural: String? = nil) -> String {
+        "\(number) \(number == 1 ? noun : plural ?? noun + "s")"
+    }
+
     private func check(_ store: StoreInspector) -> Bool {
         let report = store.verify()
         if json {
@@ -141,9 +147,9 @@ struct InspectStoreCommand: ParsableCommand {
                 Terminal.output("and \(report.problemCount - report.problems.count) more")
             }
             Terminal.output(
-                "\(report.items) items, \(report.dueEntries) due entries, \(report.deviceStates) devices, "
-                    + "\(report.marks) marks: "
-                    + (report.isSound ? "sound" : "\(report.problemCount) problems"))
+                "\(count(report.items, "item")), \(count(report.dueEntries, "due entry", "due entries")), "
+                    + "\(count(report.deviceStates, "device")), \(count(report.marks, "mark")): "
+                    + (report.isSound ? "sound" : count(report.problemCount, "problem")))
         }
         return report.isSound
     }

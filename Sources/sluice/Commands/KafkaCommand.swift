@@ -1,4 +1,5 @@
 import ArgumentParser
+import Configuration
 import Kafka
 
 struct KafkaCommand: ParsableCommand {
@@ -48,6 +49,9 @@ struct KafkaCommand: ParsableCommand {
     func validate() throws {
         guard (1...16).contains(brokers) else { throw ValidationError("--brokers: 1 to 16, not \(brokers)") }
         let names = topic.map(\.name)
+        if let fault = names.lazy.compactMap(Configuration.checkTopicName).first {
+            throw ValidationError("--topic: \(fault)")
+        }
         if let twice = names.first(where: { name in names.filter { $0 == name }.count > 1 }) {
             throw ValidationError("--topic: \(twice) is given twice; name each topic once")
         }
@@ -65,7 +69,7 @@ struct KafkaCommand: ParsableCommand {
         }
         var table = TextTable()
         for topic in topics {
-            table.add(topic.name, "\(topic.partitions) partition\(topic.partitions == 1 ? "" : "s")")
+            table.add(topic.name, Numbers.counted(topic.partitions, "partition"))
         }
         Terminal.output("embedded Kafka is ready, in memory: bootstrap servers \(cluster.bootstrapServers)")
         for line in table.lines(indent: 2) { Terminal.output(line) }

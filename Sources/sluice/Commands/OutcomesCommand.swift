@@ -28,8 +28,15 @@ struct OutcomesCommand: ParsableCommand {
     @Flag(help: "Begin with the oldest record instead of the next.")
     var fromBeginning = false
 
-    @Flag(help: "Stop when all present records have been shown.")
+    @Flag(help: "Show the present records, from the oldest, and stop.")
     var untilEnd = false
+
+    @Option(
+        help: ArgumentHelp(
+            "With --until-end: longest wait for a first record, because a worker's group takes some seconds to assign "
+                + "partitions.",
+            valueName: "seconds"))
+    var wait = 10
 
     @Option(name: [.short, .long], help: ArgumentHelp("Stop after this many records.", valueName: "n"))
     var count: Int?
@@ -39,18 +46,36 @@ struct OutcomesCommand: ParsableCommand {
 
     func validate() throws {
         if let count, count < 1 { throw ValidationError("--count must be at least 1") }
+        guard (0...3_600).contains(wait) else { throw ValidationError("--wait: 0 to 3600 seconds") }
     }
 
     func run() throws {
         let stop = StopSignals()
         let topic = from ?? (deadLetters ? "sluice.dead-letters" : "sluice.outcomes")
         let reader = try TopicReader(
-            topic: topic, start: fromBeginning ? .beginning : .end, stopsAtEnd: untilEnd,
+            topic: topic, start: fromBeginning || untilEnd ? .beginning : .end, stopsAtEnd: untilEnd,
             cluster: kafka.cluster)
         defer { reader.close() }
         var shown = 0
         var hasReader = true
-        while !stop.isRequested, hasReader, shown < count ?? .max, !(untilEnd && reader.isAtEnd) {
+        var patience: ContinuousClock.Instant?
+        while !stop.isRequested, hasReader, shown < count ?? .max {
+            if untilEnd, reader.isAtEnd {
+                if shown > 0 || wait == 0 { break }
+                let deadline = patience ?? .now + .seconds(wait)
+                if patience == nil {
+                    Terminal.error(
+                        "sluice: \(topic) has no record yet; waiting up to \(Numbers.counted(wait, "second"))"
+                    )
+                }
+                patience = deadline
+                if .now >= deadline {
+                    Terminal.error(
+                        "sluice: \(topic) has no record; check that a worker runs and that jobs were produced"
+                    )
+                    break
+                }
+            }
             try reader.poll(timeoutMilliseconds: 100) { record in
                 guard hasReader, shown < count ?? .max else { return }
                 shown += 1
@@ -86,7 +111,7 @@ extension OutcomeSummary {
             (topic ?? "-", 24),
             (pushType ?? "-", 10),
             (abbreviated(deviceToken), 9),
-            (attempts == 1 ? "1 attempt" : "\(attempts) attempts", 10),
+            (Numbers.counted(attempts, "attempt"), 10),
             (Numbers.milliseconds(latency), 8),
             ("\(sourceTopic)[\(partition)]@\(offset)", 0),
         ]
@@ -119,7 +144,7 @@ struct DeadLetterView {
         let place = "\(self[.sourceTopic])[\(self[.sourcePartition])]@\(self[.sourceOffset])"
         return
             "\(clockTime(milliseconds: timestamp))  \(place)  \(self[.field]): \(self[.message]) [\(self[.rule])]  "
-            + "key \(abbreviated(key)), \(value.count) bytes"
+            + "key \(abbreviated(key)), \(Numbers.counted(value.count, "byte"))"
     }
 
     var json: String {

@@ -68,6 +68,7 @@ struct ProduceCommand: ParsableCommand {
         if check, let single, let error = rules.error(in: single) {
             throw CommandFailure(.dataError, "the job is not valid: \(error)")
         }
+        let lines = try file.map(reader)
         let cluster = kafka.cluster
         let partitions = try cluster.partitionCount(of: jobsTopic)
         let producer = try RecordProducer(topic: jobsTopic, properties: cluster.properties) { error in
@@ -83,16 +84,25 @@ struct ProduceCommand: ParsableCommand {
             try account(producer, invalid: 0)
             return
         }
-        let invalid = try produceFile(producer, partitions: partitions, stop: stop)
+        guard let lines else { return }
+        let invalid = try produce(lines, producer, partitions: partitions, stop: stop)
         try account(producer, invalid: invalid)
     }
 
-    /// - Returns: the number of lines that are no valid jobs.
-    private func produceFile(_ producer: RecordProducer, partitions: Int, stop: StopSignals) throws -> Int {
-        guard let file, let lines = LineReader(path: file) else {
+    /// Opens the file of jobs.
+    private func reader(_ path: String) throws(CommandFailure) -> LineReader {
+        guard let lines = LineReader(path: path) else {
+            let reason = String(cString: strerror(errno))
             throw CommandFailure(
-                .dataError, "can't read \(file ?? ""); check that the file exists and is readable")
+                .dataError, "can't read \(path): \(reason); check that the file exists and is readable")
         }
+        return lines
+    }
+
+    /// - Returns: the number of lines that are no valid jobs.
+    private func produce(
+        _ lines: LineReader, _ producer: RecordProducer, partitions: Int, stop: StopSignals
+    ) throws -> Int {
         let check = JobCheck()
         var progress = Progress()
         var pace = Pace(perSecond: rate)
@@ -119,7 +129,7 @@ struct ProduceCommand: ParsableCommand {
         progress.finish(fraction: stop.isRequested ? lines.fraction : 1, state())
         let elapsed = ContinuousClock.now - begin
         Terminal.output(
-            "\(Numbers.grouped(producer.acknowledged)) jobs to \(jobsTopic) (\(partitions) partitions) "
+            "\(Numbers.counted(producer.acknowledged, "job")) to \(jobsTopic) (\(Numbers.counted(partitions, "partition"))) "
                 + "in \(Numbers.milliseconds(elapsed / .milliseconds(1)))")
         return invalid
     }
@@ -148,7 +158,8 @@ struct ProduceCommand: ParsableCommand {
             throw CommandFailure(
                 .failure,
                 "\(Numbers.grouped(producer.produced - producer.acknowledged)) of "
-                    + "\(Numbers.grouped(producer.produced)) records were not acknowledged\(reason)")
+                    + "\(Numbers.counted(producer.produced, "record")) \(producer.produced == 1 ? "was" : "were") not acknowledged\(reason)"
+            )
         }
         if invalid > 0 {
             throw CommandFailure(

@@ -93,7 +93,7 @@ struct RunCommand: ParsableCommand {
         if result.snapshot.outstanding > 0 {
             throw CommandFailure(
                 .unfinished,
-                "the drain deadline passed with \(result.snapshot.outstanding) jobs in flight; they will be processed again"
+                "the drain deadline passed with \(Numbers.counted(result.snapshot.outstanding, "job")) in flight; \(result.snapshot.outstanding == 1 ? "it" : "they") will be processed again"
             )
         }
     }

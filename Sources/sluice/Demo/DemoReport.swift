@@ -23,10 +23,12 @@ struct DemoReport {
         if verdict.doubled > 0 { wrong.append("\(verdict.doubled) have several outcomes") }
         if verdict.wrongKind > 0 { wrong.append("\(verdict.wrongKind) have an outcome of the wrong kind") }
         if verdict.unknown > 0 {
-            wrong.append("\(verdict.unknown) outcomes are of jobs that were not produced")
+            wrong.append("\(Numbers.counted(verdict.unknown, "outcome")) of jobs that were not produced")
         }
-        if audit.unreadable > 0 { wrong.append("\(audit.unreadable) outcomes are unreadable") }
-        if recordsLost > 0 { wrong.append("\(recordsLost) records were dropped by the embedded cluster") }
+        if audit.unreadable > 0 { wrong.append("\(Numbers.counted(audit.unreadable, "unreadable outcome"))") }
+        if recordsLost > 0 {
+            wrong.append("\(Numbers.counted(recordsLost, "record")) dropped by the embedded cluster")
+        }
         let isComplete = verdict.right == jobs && wrong.isEmpty
         var checks = [
             (
@@ -39,14 +41,14 @@ struct DemoReport {
                 uncommitted == 0,
                 uncommitted == 0
                     ? "every offset is committed: a restart would repeat nothing"
-                    : "\(Numbers.grouped(uncommitted)) jobs are not committed: a restart would repeat them"
+                    : "\(Numbers.counted(uncommitted, "job")) not committed: a restart would repeat them"
             ),
         ]
         if let simulator {
             checks.append(
                 (
                     Int(simulator.accepted) == audit.accepted,
-                    "the simulator accepted \(Numbers.grouped(Int(simulator.accepted))) pushes, and the number of outcomes "
+                    "the simulator accepted \(Numbers.counted(Int(simulator.accepted), "push", plural: "pushes")), and the number of outcomes "
                         + "`accepted` is \(Numbers.grouped(audit.accepted))"
                 ))
         } else {
@@ -72,7 +74,7 @@ struct DemoReport {
         table.add("dead letters", Numbers.grouped(audit.deadLetters), "malformed jobs, with the reason")
         table.add(
             "pushes", Numbers.grouped(pushes),
-            "\(Numbers.rate(pushes, over: duration)); \(Numbers.grouped(audit.retried)) jobs needed more than one"
+            "\(Numbers.rate(pushes, over: duration)); \(Numbers.counted(audit.retried, "job")) needed more than one"
         )
         table.add(
             "coalesced", Numbers.grouped(audit.superseded),

@@ -49,7 +49,9 @@ final class DemoStage {
             let address = try simulator.waitUntilReady(
                 files.path("simulator.ready"), within: limit, stop: stop)
         else { throw DemoStage.stopped }
-        Terminal.output("kafka      \(servers), \(partitions) partitions   (process \(kafka.identifier))")
+        Terminal.output(
+            "kafka      \(servers), \(Numbers.counted(partitions, "partition"))   (process \(kafka.identifier))"
+        )
         Terminal.output("simulator  \(address)   (process \(simulator.identifier))")
         cluster = KafkaCluster(bootstrapServers: servers)
         try files.writeConfiguration(
@@ -113,7 +115,7 @@ final class DemoStage {
         var lastFinished = 0
         func state() -> String {
             let elapsed = ContinuousClock.now - begin
-            return "\(Numbers.grouped(audit.finished)) of \(Numbers.grouped(options.jobs)) jobs done, "
+            return "\(Numbers.grouped(audit.finished)) of \(Numbers.counted(options.jobs, "job")) done, "
                 + "\(Numbers.rate(audit.finished, over: elapsed)), \(Numbers.grouped(audit.retried)) needed a retry"
         }
         while audit.finished < options.jobs {
@@ -148,7 +150,8 @@ final class DemoStage {
         if producer.failed > 0 {
             throw CommandFailure(
                 .failure,
-                "\(producer.failed) jobs could not be produced: \(producer.firstError?.description ?? "")")
+                "\(Numbers.counted(producer.failed, "job")) could not be produced: \(producer.firstError?.description ?? "")"
+            )
         }
     }
 

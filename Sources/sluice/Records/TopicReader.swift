@@ -11,6 +11,8 @@ final class TopicReader {
     /// State that the events of `poll` change.
     private final class Unfinished {
         var partitions: Set<Int32> = []
+        /// Offsets at which partitions ended, by partition.
+        var ends: [Int32: Int64] = [:]
         var error: KafkaError?
     }
 
@@ -27,7 +29,9 @@ final class TopicReader {
         do throws(KafkaError) {
             consumer = try KafkaConsumer(properties: properties, topics: []) { event in
                 switch event {
-                case .endOfPartition(let partition, _): unfinished.partitions.remove(partition.partition)
+                case .endOfPartition(let partition, let offset):
+                    unfinished.partitions.remove(partition.partition)
+                    unfinished.ends[partition.partition] = offset
                 case .partitionError(_, let error): unfinished.error = error
                 case .error(let error): Terminal.error("sluice: Kafka: \(error)")
                 default: break
@@ -55,6 +59,11 @@ final class TopicReader {
         let polled = consumer.poll(into: buffer, timeoutMilliseconds: timeoutMilliseconds)
         count += polled
         for index in 0..<polled {
+            let partition = buffer[index].partition
+            // A record behind the end may be followed by more, up to the partition's next end.
+            if let end = unfinished.ends[partition], buffer[index].offset >= end {
+                unfinished.partitions.insert(partition)
+            }
             body(buffer[index])
             buffer[index].destroy()
         }

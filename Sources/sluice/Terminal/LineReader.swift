@@ -11,11 +11,16 @@ final class LineReader {
     /// Number of the last returned line, from 1.
     private(set) var number = 0
 
+    /// Opens the input; nil, with `errno`, when it can't be read.
     /// - Parameter path: `-` is standard input.
     init?(path: String) {
         descriptor = path == "-" ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { return nil }
         var status = stat()
+        if fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFDIR {
+            errno = EISDIR
+            return nil
+        }
         let isFile = fstat(descriptor, &status) == 0 && status.st_mode & S_IFMT == S_IFREG
         size = isFile ? Int(status.st_size) : nil
     }

@@ -77,6 +77,11 @@ enum Numbers {
         return text
     }
 
+    /// `1 job`, `2 jobs`: a number with its noun, whose plural ends in `s` unless it is given.
+    static func counted(_ number: Int, _ noun: String, plural: String? = nil) -> String {
+        "\(grouped(number)) \(number == 1 ? noun : plural ?? noun + "s")"
+    }
+
     /// Formats milliseconds with a fitting unit: `0.4 ms`, `12 ms`, `1.25 s`.
     static func milliseconds(_ value: Double) -> String {
         if value >= 1_000 { return fixed(value / 1_000, 2) + " s" }

@@ -1,4 +1,5 @@
 import Configuration
+import Glibc
 import Kafka
 
 extension Configuration {
@@ -6,22 +7,16 @@ extension Configuration {
     /// properties are checked by making clients, which connect to nowhere. The checks find wrong names, values and
     /// `ssl.*` files, and values that would break a guarantee.
     ///
-    /// - Parameter name: the document's name in messages.
-    public func checkUsable(name: String) -> [ConfigurationProblem] {
-        credentialProblems(name) + kafkaProblems(name)
+    /// - Parameters:
+    ///   - places: places of the settings, from ``Configuration/loadWithPlaces(path:environment:)``.
+    ///   - now: seconds of Unix time, for certificates.
+    public func checkUsable(
+        places: SettingPlaces, now: Int64 = Int64(time(nil))
+    ) -> [ConfigurationProblem] {
+        CredentialCheck(configuration: self, places: places, now: now).problems() + kafkaProblems(places)
     }
 
-    private func credentialProblems(_ name: String) -> [ConfigurationProblem] {
-        do throws(WorkerError) {
-            _ = try CredentialPoolPlanner(self).plan()
-            return []
-        } catch {
-            let location = ConfigurationProblem.Location.file(name: name, line: 0, column: 0)
-            return [ConfigurationProblem(key: "", location: location, message: error.description)]
-        }
-    }
-
-    private func kafkaProblems(_ name: String) -> [ConfigurationProblem] {
+    private func kafkaProblems(_ places: SettingPlaces) -> [ConfigurationProblem] {
         let setup = KafkaSetup(kafka)
         var problems: [ConfigurationProblem] = []
         func check(
@@ -35,14 +30,13 @@ extension Configuration {
             do throws(KafkaError) {
                 try make(properties)
             } catch {
-                func isNamed(_ property: Kafka.Property) -> Bool {
-                    error.message.contains("\"\(property.name)\"")
-                }
                 let key =
-                    own.first(where: isNamed).map { "kafka.\(section).\($0.name)" }
-                    ?? kafka.properties.first(where: isNamed).map { "kafka.properties.\($0.name)" } ?? "kafka"
+                    Self.property(in: error.message, own).map { "kafka.\(section).\($0)" }
+                    ?? Self.property(in: error.message, kafka.properties).map { "kafka.properties.\($0)" }
+                    ?? "kafka"
+                let place = places.place(of: key)
                 let problem = ConfigurationProblem(
-                    key: key, location: .file(name: name, line: 0, column: 0), message: error.message)
+                    key: key, location: place.location, message: error.message)
                 if !problems.contains(problem) { problems.append(problem) }
             }
         }
@@ -55,5 +49,13 @@ extension Configuration {
             _ = try KafkaConsumer(properties: properties, topics: []) { _ in }
         }
         return problems
+    }
+
+    /// Returns the setting of the property that a message of librdkafka names; nil when it names none of these. The
+    /// longest name decides, because names can contain other names.
+    private static func property(in message: String, _ properties: [Kafka.Property]) -> String? {
+        properties.filter { message.contains($0.name) }
+            .max { $0.name.utf8.count < $1.name.utf8.count }
+            .map { $0.file == nil ? $0.name : "\($0.name)-file" }
     }
 }

@@ -1,0 +1,41 @@
+import Glibc
+
+/// Reads small files whose size nobody has checked.
+enum BoundedFile {
+    /// Reason for which a file can't be used.
+    enum Failure: Error, Equatable {
+        /// The system's reason, as a clause: `does not exist`.
+        case unreadable(String)
+        /// The file has more bytes than allowed.
+        case tooLarge
+    }
+
+    /// Returns the content of a file with at most `limit` bytes. Reads no more than that, whatever the file is.
+    static func read(_ path: String, limit: Int) throws(Failure) -> [UInt8] {
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY)
+        guard descriptor >= 0 else { throw .unreadable(reason(errno)) }
+        defer { close(descriptor) }
+        var bytes: [UInt8] = []
+        var chunk = [UInt8](repeating: 0, count: 64 << 10)
+        while bytes.count <= limit {
+            let count = Glibc.read(descriptor, &chunk, min(chunk.count, limit + 1 - bytes.count))
+            if count < 0 {
+                let code = errno
+                if code == EINTR { continue }
+                throw .unreadable(reason(code))
+            }
+            if count == 0 { return bytes }
+            bytes += chunk[..<count]
+        }
+        throw .tooLarge
+    }
+
+    private static func reason(_ code: Int32) -> String {
+        switch code {
+        case ENOENT, ENOTDIR: "does not exist"
+        case EISDIR: "is a directory, not a file"
+        case EACCES, EPERM: "cannot be read: permission denied"
+        default: "cannot be read: \(String(cString: strerror(code)))"
+        }
+    }
+}

@@ -1,0 +1,104 @@
+import Foundation
+
+/// Meaning of the file names in a configuration.
+struct FileNames {
+    /// Directory that relative names are relative to.
+    var directory: String
+    /// Whether each named file must exist and be readable, so that mistakes show before the first push.
+    var mustExist: Bool
+    /// Value of the variable `CREDENTIALS_DIRECTORY`, which systemd sets for a service's credentials; nil when unset.
+    var credentialsDirectory: String?
+
+    /// Largest size in bytes of a file with a secret.
+    static let largestSecret = 64 << 10
+
+    private static let prefixes = ["$CREDENTIALS_DIRECTORY/", "${CREDENTIALS_DIRECTORY}/"]
+
+    func resolve(_ path: String) -> String {
+        var path = path
+        if let rest = Self.nameOfCredential(path) {
+            guard let credentialsDirectory else { return path }
+            path = "\(credentialsDirectory)/\(rest)"
+        }
+        if path.isEmpty || path.hasPrefix("/") { return path }
+        return URL(filePath: path, relativeTo: URL(filePath: directory, directoryHint: .isDirectory))
+            .standardizedFileURL.path(percentEncoded: false)
+    }
+
+    /// Returns the part behind `$CREDENTIALS_DIRECTORY/`; nil for any other name.
+    private static func nameOfCredential(_ path: String) -> Substring? {
+        prefixes.first { path.hasPrefix($0) }.map { path.dropFirst($0.count) }
+    }
+
+    private func missingDirectory(_ path: String) -> String? {
+        guard credentialsDirectory == nil, Self.nameOfCredential(path) != nil else { return nil }
+        return
+            "needs the variable CREDENTIALS_DIRECTORY, which isn't set; systemd sets it for units with LoadCredential="
+    }
+
+    /// Returns the fault of a file name, or nil.
+    func check(_ path: String) -> String? {
+        guard mustExist else { return nil }
+        if let missing = missingDirectory(path) { return missing }
+        let resolved = resolve(path)
+        return FileNames.unreadable(resolved).map { "\(resolved) \($0)" }
+    }
+
+    /// Returns the fault of a directory that need not exist yet, or nil.
+    func checkDirectory(_ path: String) -> String? {
+        guard mustExist else { return nil }
+        if let missing = missingDirectory(path) { return missing }
+        var part = resolve(path)
+        while !part.isEmpty, part != "/" {
+            var isDirectory: ObjCBool = false
+            if FileManager.default.fileExists(atPath: part, isDirectory: &isDirectory) {
+                return isDirectory.boolValue ? nil : "\(part) is a file, not a directory"
+            }
+            part = URL(filePath: part).deletingLastPathComponent().path(percentEncoded: false)
+            while part.count > 1, part.hasSuffix("/") { part.removeLast() }
+        }
+        return nil
+    }
+
+    /// Returns the secret in a file, without a line break at its end. Returns an empty text where files aren't read.
+    func secret(in path: String) -> Result<String, SecretFault> {
+        guard mustExist else { return .success("") }
+        if let missing = missingDirectory(path) { return .failure(SecretFault(text: missing)) }
+        let resolved = resolve(path)
+        func fault(_ text: String) -> Result<String, SecretFault> {
+            .failure(SecretFault(text: "\(resolved) \(text)"))
+        }
+        var bytes: [UInt8]
+        do throws(BoundedFile.Failure) {
+            bytes = try BoundedFile.read(resolved, limit: Self.largestSecret)
+        } catch {
+            switch error {
+            case .unreadable(let reason): return fault(reason)
+            case .tooLarge: return fault("is larger than 64 KB, which no secret needs")
+            }
+        }
+        if bytes.last == UInt8(ascii: "\n") { bytes.removeLast() }
+        if bytes.last == UInt8(ascii: "\r") { bytes.removeLast() }
+        guard !bytes.isEmpty else { return fault("is empty; write the secret into it") }
+        guard !bytes.contains(0), let text = String(validating: bytes, as: UTF8.self) else {
+            return fault("is not UTF-8 text")
+        }
+        return .success(text)
+    }
+
+    /// Fault of a file with a secret; never the secret.
+    struct SecretFault: Error {
+        /// The file and its fault.
+        var text: String
+    }
+
+    /// Returns the reason for which a file can't be read; nil when it can be read.
+    static func unreadable(_ path: String) -> String? {
+        var isDirectory: ObjCBool = false
+        guard FileManager.default.fileExists(atPath: path, isDirectory: &isDirectory) else {
+            return "does not exist"
+        }
+        if isDirectory.boolValue { return "is a directory, not a file" }
+        return FileManager.default.isReadableFile(atPath: path) ? nil : "cannot be read: permission denied"
+    }
+}
