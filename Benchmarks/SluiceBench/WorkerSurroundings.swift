@@ -23,7 +23,7 @@ struct WorkerSurroundings: ParsableArguments {
                 .init(name: "team", kind: .token(keyFile: keyFile, keyID: "ABC123DEFG", teamID: "DEF123GHIJ"))
             ],
             apps: (0..<4).map {
-                .init(name: "app\($0)", topics: ["com.example.app\($0)"], credential: "team")
+                .init(name: "app\($0)", topics: ["com.example.app\($0)"], credentials: ["team"])
             })
     }
 }

@@ -46,7 +46,8 @@ enum DeterministicSignature {
             BN_CTX_start(context)
             defer { BN_CTX_end(context) }
             guard let nonce = BN_CTX_get(context) else { return nil }
-            guard candidate.withUnsafeBufferPointer({ BN_bin2bn($0.baseAddress, Int32(length), nonce) }) != nil
+            guard
+                candidate.withUnsafeBufferPointer({ BN_bin2bn($0.baseAddress, Int32(length), nonce) }) != nil
             else { return nil }
             if BN_is_zero(nonce) == 1 || BN_cmp(nonce, order) >= 0 { continue }
             guard

@@ -173,7 +173,8 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
             if now.monotonicSeconds < restUntil { return Rest(until: restUntil, isNew: false) }
             if now.monotonicSeconds >= restUntil &+ settings.minimumInterval { rests = 0 }
         }
-        let length = min(settings.firstRest << min(rests, 16), max(settings.firstRest, settings.minimumInterval))
+        let length = min(
+            settings.firstRest << min(rests, 16), max(settings.firstRest, settings.minimumInterval))
         rests += 1
         let end = now.monotonicSeconds &+ length
         restUntil = end

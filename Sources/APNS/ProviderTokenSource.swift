@@ -39,7 +39,10 @@ public final class ProviderTokenSource: Sendable {
     /// Creates the source without a token. The first call of ``current(at:)`` signs one. Any thread may use the source.
     public init(_ credential: TokenCredential, settings: ProviderTokenPolicy.Settings = .init()) {
         self.credential = credential
-        state = Mutex(State(policy: ProviderTokenPolicy(settings, key: Self.number(of: credential.keyID, credential.teamID))))
+        state = Mutex(
+            State(
+                policy: ProviderTokenPolicy(
+                    settings, key: Self.number(of: credential.keyID, credential.teamID))))
     }
 
     /// Generation of the newest token; 0 before the first token.

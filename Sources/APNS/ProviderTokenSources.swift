@@ -10,9 +10,14 @@ public final class ProviderTokenSources: Sendable {
 
     private let settings: ProviderTokenPolicy.Settings
     private let sources = Mutex<[Name: ProviderTokenSource]>([:])
+    /// Sources of the keys before a renewal, which an unchanged key keeps.
+    private let previous: [Name: ProviderTokenSource]
 
-    public init(settings: ProviderTokenPolicy.Settings = .init()) {
+    /// - Parameter previous: the registry before a renewal of credentials; nil at the start.
+    public init(settings: ProviderTokenPolicy.Settings = .init(), after previous: ProviderTokenSources? = nil)
+    {
         self.settings = settings
+        self.previous = previous.map { $0.sources.withLock { $0 } } ?? [:]
     }
 
     /// Returns the source for a credential. Throws when the same key id and team id already stand for another key.
@@ -20,6 +25,10 @@ public final class ProviderTokenSources: Sendable {
         let name = Name(keyID: credential.keyID, teamID: credential.teamID)
         let source = sources.withLock { sources -> ProviderTokenSource in
             if let known = sources[name] { return known }
+            if let old = previous[name], old.credential.key.isSameKey(as: credential.key) {
+                sources[name] = old
+                return old
+            }
             let new = ProviderTokenSource(credential, settings: settings)
             sources[name] = new
             return new

@@ -20,6 +20,9 @@ public final class PushRequestEncoder {
     private let expiration: StableFields.ID
     private let collapseIdentifier: StableFields.ID
     private var topicFields: [StableFields.ID] = []
+    /// Names of the topics and of the server, for copies.
+    private var topicNames: [[UInt8]] = []
+    private let authorityName: String
     /// Templates by topic, push type and priority; nil until first used.
     private var templates: [StableFields.TemplateID?] = []
 
@@ -33,6 +36,7 @@ public final class PushRequestEncoder {
     /// - Parameter authority: Name of the server, with its port if the port is not 443.
     public init(fields: StableFields, authority: String) {
         self.fields = fields
+        authorityName = authority
         self.authority = fields.add(name: ":authority", value: Array(authority.utf8))
         pushTypes = PushType.allCases.sorted { $0.rawValue < $1.rawValue }.map {
             fields.add(name: "apns-push-type", value: Self.bytes($0.headerValue))
@@ -45,8 +49,16 @@ public final class PushRequestEncoder {
         collapseIdentifier = fields.add(name: "apns-collapse-id")
     }
 
+    /// Creates an encoder for connections with another credential. The copy has no `authorization`, and the same
+    /// topics: a ``Topic`` of either serves both.
+    public convenience init(copying other: PushRequestEncoder, fields: StableFields) {
+        self.init(fields: fields, authority: other.authorityName)
+        for name in other.topicNames { _ = name.withUnsafeBytes(topic) }
+    }
+
     /// Adds a topic.
     public func topic(_ name: UnsafeRawBufferPointer) -> Topic {
+        topicNames.append(Array(name))
         topicFields.append(fields.add(name: "apns-topic", value: Array(name)))
         templates.append(
             contentsOf: repeatElement(nil, count: Self.pushTypeCount * Self.priorityCount))

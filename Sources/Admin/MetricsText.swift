@@ -31,14 +31,34 @@ struct MetricsText {
         for (value, count) in values { sample(name, (label, value), "\(count)") }
     }
 
+    /// Labels of a sample with its value.
+    typealias Sample = (labels: [(String, String)], value: Int)
+
+    /// Appends values that only grow while the process lives, by several labels.
+    mutating func counter(_ name: String, _ help: String, _ samples: [Sample]) {
+        beginFamily(name + "_total", "counter", help)
+        for each in samples { sample(name + "_total", each.labels, "\(each.value)") }
+    }
+
+    /// Appends values by several labels.
+    mutating func gauge(_ name: String, _ help: String, _ samples: [Sample]) {
+        beginFamily(name, "gauge", help)
+        for each in samples { sample(name, each.labels, "\(each.value)") }
+    }
+
     private mutating func beginFamily(_ name: String, _ type: String, _ help: String) {
         text += "# HELP sluice_\(name) \(Self.escaped(help, quotes: false))\n# TYPE sluice_\(name) \(type)\n"
     }
 
     private mutating func sample(_ name: String, _ label: (String, String)?, _ value: String) {
+        sample(name, label.map { [$0] } ?? [], value)
+    }
+
+    private mutating func sample(_ name: String, _ labels: [(String, String)], _ value: String) {
         text += "sluice_\(name)"
-        if let (label, labelValue) = label {
-            text += "{\(label)=\"\(Self.escaped(labelValue, quotes: true))\"}"
+        if !labels.isEmpty {
+            let pairs = labels.map { "\($0.0)=\"\(Self.escaped($0.1, quotes: true))\"" }
+            text += "{\(pairs.joined(separator: ","))}"
         }
         text += " \(value)\n"
     }

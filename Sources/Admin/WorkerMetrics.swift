@@ -138,6 +138,7 @@ enum WorkerMetrics {
             "jobs_held", "Jobs in memory, by what they wait for.", by: "state",
             ItemState.allCases.filter(\.isLive).map { ("\($0)", totals.count(in: $0)) })
         metrics.gauge("apns_connections", "Open connections to APNs.", totals.openConnections)
+        add(totals.credentials.values.sorted { $0.report.name < $1.report.name }, to: &metrics)
         metrics.gauge(
             "jobs_unaccounted", "Pushes that the worker has lost track of. Above 0 the worker has a bug.",
             totals.unaccounted)

@@ -1,9 +1,9 @@
 import Glibc
 
 /// Reads small files whose size nobody has checked.
-enum BoundedFile {
+public enum BoundedFile {
     /// Reason for which a file can't be used.
-    enum Failure: Error, Equatable {
+    public enum Failure: Error, Equatable {
         /// The system's reason, as a clause: `does not exist`.
         case unreadable(String)
         /// The file has more bytes than allowed.
@@ -11,7 +11,7 @@ enum BoundedFile {
     }
 
     /// Returns the content of a file with at most `limit` bytes. Reads no more than that, whatever the file is.
-    static func read(_ path: String, limit: Int) throws(Failure) -> [UInt8] {
+    public static func read(_ path: String, limit: Int) throws(Failure) -> [UInt8] {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY)
         guard descriptor >= 0 else { throw .unreadable(reason(errno)) }
         defer { close(descriptor) }

@@ -1,61 +1,6 @@
-// Sections `credentials` and `apps`.
+// Section `apps`.
 
 extension Configuration {
-    private enum CredentialType: String, CaseIterable {
-        case token, certificate
-    }
-
-    static func readCredential(
-        _ section: SectionReader, name: String, poolConnections: Int, files: FileNames
-    ) -> Credential? {
-        let type = section.choice(
-            "type", of: CredentialType.self, default: nil, required: true,
-            help: "a signing key (.p8) or a client certificate")
-        let keyFileHelp = "file of the signing key (.p8); for a certificate: its private key (PEM)"
-        let kind: Credential.Kind
-        switch type {
-        case .token:
-            let keyFile = section.text(
-                "key-file", kind: "file", required: true, help: keyFileHelp, check: files.check)
-            let keyID = section.text(
-                "key-id", required: true,
-                help: "for a signing key: the key's identifier, 10 letters and digits",
-                check: checkIdentifier)
-            let teamID = section.text(
-                "team-id", required: true,
-                help: "for a signing key: the team's identifier, 10 letters and digits",
-                check: checkIdentifier)
-            kind = .token(keyFile: files.resolve(keyFile ?? ""), keyID: keyID ?? "", teamID: teamID ?? "")
-        case .certificate:
-            let certificateFile = section.text(
-                "certificate-file", kind: "file", required: true,
-                help: "for a certificate: its file (PEM), with intermediates if any",
-                check: files.check)
-            let keyFile = section.text(
-                "key-file", kind: "file", required: true, help: keyFileHelp, check: files.check)
-            kind = .certificate(
-                certificateFile: files.resolve(certificateFile ?? ""), keyFile: files.resolve(keyFile ?? ""))
-        case nil:
-            // The type decides which keys belong here.
-            section.acceptRest()
-            return nil
-        }
-        let connections = section.integer(
-            "connections", 1...1_000, help: "connections that this pool keeps open; default: apns.connections"
-        )
-        let maxConnections = section.integer(
-            "max-connections", 1...1_000,
-            help: "highest number of connections of this pool; default: apns.max-connections")
-        if let maxConnections, maxConnections < connections ?? poolConnections {
-            let least = connections.map { "`connections`, \($0)" } ?? "apns.connections, \(poolConnections)"
-            section.problem(
-                "max-connections", "must not be less than \(least)",
-                with: [section.path("connections"), "apns.connections"])
-        }
-        return Credential(
-            name: name, kind: kind, connections: connections, maxConnections: maxConnections)
-    }
-
     /// Returns the names under `credentials`, including those with wrong settings. An app that uses such a credential
     /// is not at fault.
     static func declaredCredentials(_ document: ConfigurationValue) -> [String] {
@@ -67,7 +12,7 @@ extension Configuration {
 
     static func readApp(
         _ section: SectionReader, declared: [String], credentials: inout [Credential],
-        poolConnections: Int, files: FileNames
+        apns: APNS, files: FileNames
     ) -> App? {
         let name = section.text(
             "name", required: true, help: "short name for logs and metrics",
@@ -79,24 +24,7 @@ extension Configuration {
             "topics", kind: "list of text", required: true,
             help: "bundle identifiers; topics with APNs' suffixes (.voip, …) are included",
             check: checkBundleIdentifier)
-        var credential: String?
-        if section.isMap("credential") {
-            let ownName = "app \(name ?? section.path)"
-            let own = section.section("credential") {
-                readCredential($0, name: ownName, poolConnections: poolConnections, files: files)
-            }
-            if let own { credentials.append(own) }
-            credential = ownName
-        } else {
-            credential = section.text(
-                "credential", kind: "name or map", required: true,
-                help: "name of an entry of `credentials`, or its settings",
-                check: { text in
-                    if declared.contains(text) { return nil }
-                    let hint = Suggestion.hint(for: text, among: declared)
-                    return "there is no `\(text)` in `credentials`\(hint)"
-                })
-        }
+        let names = readCredentials(of: section, name: name, declared: declared, &credentials, apns, files)
         let rate = section.number(
             "rate-per-second", 0.001...1_000_000, default: nil,
             help: "pushes per second of each worker; default: no limit")
@@ -107,7 +35,7 @@ extension Configuration {
         )
         if burst != nil, rate == nil { section.problem("burst", "has an effect only with `rate-per-second`") }
         return App(
-            name: name ?? "", topics: topics, credential: credential ?? "",
+            name: name ?? "", topics: topics, credentials: names,
             weight: section.integer(
                 "weight", 1...1_000, default: 1,
                 help: "relative share of the pushes while other apps of the same credential wait")!,
@@ -125,6 +53,34 @@ extension Configuration {
                 help:
                     "`apns-id`: a push without collapse identifier uses its apns-id instead, so that a repeat replaces it on the device"
             ))
+    }
+
+    /// Reads the names of an app's credentials. Settings written inside of the app become a credential of their own.
+    private static func readCredentials(
+        of section: SectionReader, name: String?, declared: [String], _ credentials: inout [Credential],
+        _ apns: APNS, _ files: FileNames
+    ) -> [String] {
+        if section.isMap("credential") {
+            let ownName = "app \(name ?? section.path)"
+            let own = section.section("credential") {
+                readCredential($0, name: ownName, apns: apns, files: files)
+            }
+            if let own { credentials.append(own) }
+            return [ownName]
+        }
+        let help =
+            "name of an entry of `credentials`, or its settings; a list of names: one for each environment"
+        func check(_ text: String) -> String? {
+            if declared.contains(text) { return nil }
+            return "there is no `\(text)` in `credentials`\(Suggestion.hint(for: text, among: declared))"
+        }
+        if section.isList("credential") {
+            return section.texts(
+                "credential", kind: "name, list or map", required: true, help: help, check: check)
+        }
+        return section.text(
+            "credential", kind: "name, list or map", required: true, help: help, check: check
+        ).map { [$0] } ?? []
     }
 
     /// Checks the rules that concern several apps.
@@ -155,14 +111,25 @@ extension Configuration {
                         with: ["\(path).topics", "apps[\(owner)].topics"])
                 }
             }
-            if case .certificate? = credential(of: app)?.kind,
-                let other = userOfCertificate.updateValue(index, forKey: app.credential)
-            {
-                root.problem(
-                    "apps",
-                    "`\(apps[other].name)` and `\(app.name)` share the certificate `\(app.credential)`, but a certificate belongs to one app; "
-                        + "use a token credential, which can be shared",
-                    with: ["\(path).credential", "apps[\(other)].credential"])
+            var ofEnvironment: [APNS.Environment: String] = [:]
+            for credential in credentials(of: app) {
+                let environment = endpoint(of: credential).environment
+                if let other = ofEnvironment.updateValue(credential.name, forKey: environment) {
+                    root.problem(
+                        "apps",
+                        "`\(app.name)` has two credentials of environment `\(environment.rawValue)`, `\(other)` and "
+                            + "`\(credential.name)`; an app may have one for each environment",
+                        with: ["\(path).credential"])
+                }
+                if case .certificate = credential.kind,
+                    let other = userOfCertificate.updateValue(index, forKey: credential.name)
+                {
+                    root.problem(
+                        "apps",
+                        "`\(apps[other].name)` and `\(app.name)` share the certificate `\(credential.name)`, but a certificate belongs to one app; "
+                            + "use a token credential, which can be shared",
+                        with: ["\(path).credential", "apps[\(other)].credential"])
+                }
             }
         }
     }

@@ -72,7 +72,7 @@ extension Configuration {
     /// Returns all settings with type, default and help text, in the order of the example.
     public static func reference() -> [ConfigurationSetting] {
         let specimen = """
-            credentials: {a: {type: token}, b: {type: certificate}}
+            credentials: {a: {type: token, keys: [{}]}, b: {type: certificate}, c: {type: token}}
             apps: [{}]
             """
         let files = FileNames(directory: "/", mustExist: false)

@@ -22,11 +22,12 @@ extension Configuration {
     public func exposedFiles() -> [String] {
         var files: [(setting: String, path: String)] = []
         for credential in credentials {
-            let path =
-                switch credential.kind {
-                case .token(let keyFile, _, _), .certificate(_, let keyFile): keyFile
-                }
-            files.append(("credentials.\(credential.name).key-file", path))
+            for file in credential.kind.files where file.isSecret {
+                files.append(("credentials.\(credential.name).\(file.setting)", file.path))
+            }
+            if let path = credential.endpoint?.proxy?.passwordFile, path != apns.proxy?.passwordFile {
+                files.append(("credentials.\(credential.name).proxy.password-file", path))
+            }
         }
         if let path = apns.proxy?.passwordFile { files.append(("apns.proxy.password-file", path)) }
         for (section, properties) in [

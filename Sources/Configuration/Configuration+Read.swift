@@ -10,13 +10,12 @@ extension Configuration {
         let kafka = root.section("kafka") { readKafka($0) }
         let apns = root.section("apns") { readAPNS($0, files: files) }
         var credentials = root.namedSections("credentials") { name, section in
-            readCredential(section, name: name, poolConnections: apns.connections, files: files)
+            readCredential(section, name: name, apns: apns, files: files)
         }
         let declared = declaredCredentials(document)
         let apps = root.sections("apps", help: "the apps to push for, at least one") { section in
             readApp(
-                section, declared: declared, credentials: &credentials, poolConnections: apns.connections,
-                files: files)
+                section, declared: declared, credentials: &credentials, apns: apns, files: files)
         }
         let delivery = root.section("delivery") { readDelivery($0) }
         let store = readStore(root, files: files)
@@ -100,18 +99,21 @@ extension Configuration {
         let defaults = APNS()
         let environment = section.choice(
             "environment", default: defaults.environment,
-            help: "`custom` pushes to the server of `apns.host`, such as the simulator")
+            help:
+                "`development` is Apple's sandbox; `custom`: the server of `apns.host`, such as the simulator"
+        )
         let host = section.text(
             "host", default: nil, required: environment == .custom,
-            help: "name or address of the server; only with environment `custom`")
-        if environment != .custom, section.contains("host") {
-            section.problem(
-                "host", "is only for environment `custom`, but the environment is `\(environment.rawValue)`",
-                with: ["apns.environment"])
-        }
+            help: "name or address of the server; default: Apple's server of the environment",
+            check: { checkHost($0, environment) })
         let port = section.integer(
             "port", 1...65_535, default: defaults.port,
             help: "APNs listens on 443 and, for firewalls, 2197")!
+        let authority = section.text(
+            "authority",
+            help:
+                "name of the server in requests and in its certificate, for a relay; default: host and port",
+            check: checkAuthority)
         let caFile = section.text(
             "ca-file", kind: "file", help: "PEM file of the authorities to trust; default: the system's",
             check: files.check
@@ -128,7 +130,7 @@ extension Configuration {
                 with: ["apns.connections"])
         }
         return APNS(
-            environment: environment, host: environment == .custom ? host : nil, port: port, caFile: caFile,
+            environment: environment, host: host, port: port, authority: authority, caFile: caFile,
             connections: connections, maxConnections: maxConnections,
             growthInterval: section.duration(
                 "growth-interval", .zero...minutes(10), default: defaults.growthInterval,
@@ -158,7 +160,7 @@ extension Configuration {
             proxy: readProxy(section, files: files))
     }
 
-    private static func readProxy(_ section: SectionReader, files: FileNames) -> APNS.Proxy? {
+    static func readProxy(_ section: SectionReader, files: FileNames) -> APNS.Proxy? {
         let isThere = section.contains("proxy")
         let proxy = section.section("proxy") { readProxySettings($0, isThere: isThere, files: files) }
         return isThere ? proxy : nil

@@ -33,10 +33,14 @@ public struct Configuration: Sendable, Equatable {
         self.process = process
     }
 
-    /// Returns the credential an app pushes with. Loading guarantees that the credential exists.
-    public func credential(of app: App) -> Credential? {
-        credentials.first { $0.name == app.credential }
+    /// Returns the credentials an app pushes with, one for each environment; the first serves jobs that name no
+    /// environment. Loading guarantees that each exists.
+    public func credentials(of app: App) -> [Credential] {
+        app.credentials.compactMap { name in credentials.first { $0.name == name } }
     }
+
+    /// Returns the server of a credential: its own, or that of section `apns`.
+    public func endpoint(of credential: Credential) -> Endpoint { credential.endpoint ?? apns.endpoint }
 }
 
 extension Configuration {
@@ -127,11 +131,11 @@ extension Configuration {
 
     /// Section `apns`.
     public struct APNS: Sendable, Equatable {
-        /// Environment that pushes are sent to.
+        /// Environment of APNs. A device token belongs to one environment.
         public enum Environment: String, CaseIterable, Sendable {
             case production
             case development
-            /// A server named by `host`: the simulator, a test server, a relay.
+            /// Neither of Apple's: the simulator, a test server.
             case custom
 
             /// Apple's host of the environment; nil for `custom`.
@@ -151,10 +155,12 @@ extension Configuration {
         }
 
         public var environment: Environment
-        /// Name or address of the server; Apple's host unless the environment is `custom`.
+        /// Name or address of the server; Apple's host by default, unless the environment is `custom`.
         public var host: String
         /// Port of the server, 1 to 65,535. APNs listens on 443 and 2197.
         public var port: Int
+        /// Name of the server in requests and in its certificate; nil means host and port.
+        public var authority: String?
         /// PEM file of the certificate authorities to trust; nil means the system's.
         public var caFile: String?
         /// Connections that each pool keeps open. A pool belongs to one credential and shard. A credential may override
@@ -183,7 +189,7 @@ extension Configuration {
 
         public init(
             environment: Environment = .production, host: String? = nil, port: Int = 443,
-            caFile: String? = nil, connections: Int = 2, maxConnections: Int = 16,
+            authority: String? = nil, caFile: String? = nil, connections: Int = 2, maxConnections: Int = 16,
             growthInterval: Duration = .seconds(2), idleTimeout: Duration = .seconds(300),
             maxConnectionAge: Duration = .zero, connectTimeout: Duration = .seconds(10),
             requestTimeout: Duration = .seconds(30), progressTimeout: Duration = .seconds(15),
@@ -193,6 +199,7 @@ extension Configuration {
             self.environment = environment
             self.host = host ?? environment.host ?? ""
             self.port = port
+            self.authority = authority
             self.caFile = caFile
             self.connections = connections
             self.maxConnections = maxConnections
@@ -227,39 +234,14 @@ extension Configuration {
         }
     }
 
-    /// An entry of section `credentials`, or the credential written inside of an app.
-    public struct Credential: Sendable, Equatable {
-        /// Kind of the credential, with its files.
-        public enum Kind: Sendable, Equatable {
-            /// A provider token signed with a `.p8` key of a team.
-            case token(keyFile: String, keyID: String, teamID: String)
-            /// A client certificate, both files PEM.
-            case certificate(certificateFile: String, keyFile: String)
-        }
-
-        /// Name that apps refer to.
-        public var name: String
-        public var kind: Kind
-        /// Connections that this credential's pool keeps open; nil means `apns.connections`.
-        public var connections: Int?
-        /// Most connections of the pool; nil means `apns.max-connections`.
-        public var maxConnections: Int?
-
-        public init(name: String, kind: Kind, connections: Int? = nil, maxConnections: Int? = nil) {
-            self.name = name
-            self.kind = kind
-            self.connections = connections
-            self.maxConnections = maxConnections
-        }
-    }
-
     /// An entry of section `apps`.
     public struct App: Sendable, Equatable {
         public var name: String
         /// Bundle identifiers. The topics derived from them (`….voip` and so on) belong to the app as well.
         public var topics: [String]
-        /// Name of a `Credential`.
-        public var credential: String
+        /// Names of credentials, at least one, each of another environment. The first serves jobs that name no
+        /// environment.
+        public var credentials: [String]
         /// Share of the pushes against other apps of the same credential and priority that wait, 1 to 1000.
         public var weight: Int
         /// Pushes per second of one worker; nil means no limit.
@@ -282,13 +264,14 @@ extension Configuration {
         }
 
         public init(
-            name: String, topics: [String], credential: String, weight: Int = 1, ratePerSecond: Double? = nil,
+            name: String, topics: [String], credentials: [String], weight: Int = 1,
+            ratePerSecond: Double? = nil,
             burst: Int? = nil, maxInFlight: Int? = nil, coalesceWindow: Duration = .zero,
             missingCollapseIdentifier: MissingCollapseIdentifier = .none
         ) {
             self.name = name
             self.topics = topics
-            self.credential = credential
+            self.credentials = credentials
             self.weight = weight
             self.ratePerSecond = ratePerSecond
             self.burst = burst

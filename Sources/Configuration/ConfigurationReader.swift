@@ -397,6 +397,12 @@ final class SectionReader {
         return false
     }
 
+    /// Returns whether a key holds a list.
+    func isList(_ key: String) -> Bool {
+        if case .list = entry(key)?.value.content { return true }
+        return false
+    }
+
     /// Returns whether a key holds exactly this text.
     func isText(_ key: String, _ text: String) -> Bool {
         if case .scalar(text, _) = entry(key)?.value.content { return true }

@@ -29,8 +29,8 @@ struct ConfigurationEnvironmentTests {
                 == .token(keyFile: "/run/secrets/key.p8", keyID: "ABC123DEFG", teamID: "DEF123GHIJ"))
         #expect(
             configuration.apps == [
-                .init(name: "news", topics: ["com.example.a", "com.example.b"], credential: "team"),
-                .init(name: "mail", topics: ["com.example.mail"], credential: "team"),
+                .init(name: "news", topics: ["com.example.a", "com.example.b"], credentials: ["team"]),
+                .init(name: "mail", topics: ["com.example.mail"], credentials: ["team"]),
             ])
     }
 
@@ -48,7 +48,7 @@ struct ConfigurationEnvironmentTests {
             ])
         #expect(configuration.apps.map(\.name) == ["news"])
         #expect(
-            configuration.credential(of: configuration.apps[0])?.kind
+            configuration.credentials(of: configuration.apps[0]).first?.kind
                 == .token(keyFile: "/k.p8", keyID: "ABC123DEFG", teamID: "DEF123GHIJ"))
     }
 

@@ -92,8 +92,8 @@ private let mistakes: [Mistake] = [
         "development", "development\n  request-timeout: 1ms", key: "apns.request-timeout", line: 5,
         says: "out of range", "10ms…10m"),
     Mistake(
-        "development", "development\n  host: a", key: "apns.host", line: 5,
-        says: "only for environment `custom`"),
+        "development", "development\n  host: api.push.apple.com", key: "apns.host", line: 5,
+        says: "is Apple's server of environment `production`"),
     Mistake(
         "development", "development\n  tls-minimum: 1.1", key: "apns.tls-minimum", line: 5, says: "1.2, 1.3"),
     Mistake(

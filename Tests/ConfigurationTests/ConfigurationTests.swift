@@ -17,9 +17,9 @@ struct ConfigurationTests {
                 == Configuration(
                     kafka: .init(bootstrapServers: "localhost:9092"), apns: .init(environment: .development),
                     credentials: [key],
-                    apps: [.init(name: "news", topics: ["com.example.news"], credential: "team")]))
+                    apps: [.init(name: "news", topics: ["com.example.news"], credentials: ["team"])]))
         #expect(configuration.apns.host == "api.sandbox.push.apple.com")
-        #expect(configuration.credential(of: configuration.apps[0]) == key)
+        #expect(configuration.credentials(of: configuration.apps[0]).first == key)
     }
 
     @Test("every setting is read from YAML and from equal JSON")
@@ -119,7 +119,7 @@ struct ConfigurationTests {
             ],
             apps: [
                 .init(
-                    name: "a", topics: ["a.b", "a.c"], credential: "app a", weight: 3, ratePerSecond: 2.5,
+                    name: "a", topics: ["a.b", "a.c"], credentials: ["app a"], weight: 3, ratePerSecond: 2.5,
                     burst: 4, maxInFlight: 5, coalesceWindow: .seconds(2), missingCollapseIdentifier: .apnsID)
             ],
             delivery: .init(

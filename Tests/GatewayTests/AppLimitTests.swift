@@ -9,7 +9,7 @@ import Testing
 @Suite struct AppLimitTests {
     private func addSlowApp(_ configuration: inout Configuration, _ change: (inout Configuration.App) -> Void)
     {
-        var app = Configuration.App(name: "slow", topics: ["com.example.slow"], credential: "team")
+        var app = Configuration.App(name: "slow", topics: ["com.example.slow"], credentials: ["team"])
         change(&app)
         configuration.apps.append(app)
     }

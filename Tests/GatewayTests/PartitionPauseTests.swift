@@ -10,7 +10,7 @@ import Testing
     @Test func partitionWithHeldJobsIsPausedAndOthersContinue() throws {
         try withBed { bed in
             let worker = try bed.worker { configuration in
-                var app = Configuration.App(name: "slow", topics: ["com.example.slow"], credential: "team")
+                var app = Configuration.App(name: "slow", topics: ["com.example.slow"], credentials: ["team"])
                 app.ratePerSecond = 0.001
                 app.burst = 1
                 configuration.apps.append(app)

@@ -24,7 +24,7 @@ import Testing
                 var other = $0.credentials[0]
                 other.name = "other"
                 $0.credentials.append(other)
-                $0.apps.append(.init(name: "sport", topics: ["com.example.sport"], credential: "other"))
+                $0.apps.append(.init(name: "sport", topics: ["com.example.sport"], credentials: ["other"]))
             }
             let device = SeededGenerator.hexadecimal(seed: 401)
             let id = "123e4567-e89b-42d3-a456-426614174000"

@@ -93,7 +93,7 @@ final class WorkerBed {
                     kind: .token(keyFile: directory.file("key.p8"), keyID: "ABC123DEFG", teamID: "DEF123GHIJ")
                 )
             ],
-            apps: [.init(name: "news", topics: ["com.example.news"], credential: "team")])
+            apps: [.init(name: "news", topics: ["com.example.news"], credentials: ["team"])])
         configuration.delivery.retry = .init(
             initial: .milliseconds(20), maximum: .milliseconds(100), maxAttempts: 20)
         configuration.delivery.commitInterval = .milliseconds(200)

@@ -171,7 +171,8 @@ import Testing
             let bytes = draft.encoded()
             let topic = bytes.withUnsafeBytes { StoredPush.suspendedTopic(of: $0) }
             var name = draft.topic
-            let hash = name.withUTF8 { StoredPush.topicHash(UnsafeRawBufferPointer($0)) }
+            let environment = draft.environment
+            let hash = name.withUTF8 { StoredPush.topicHash(UnsafeRawBufferPointer($0), environment) }
             #expect(topic == (draft.progress.wait == .suspended ? hash : nil), "seed \(seed)")
             draft.progress.wait = .suspended
             let suspended = draft.encoded()

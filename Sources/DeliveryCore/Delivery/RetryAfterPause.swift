@@ -95,7 +95,8 @@ extension DeliveryMachine {
     /// Makes room for the pool's pause.
     mutating func growPauses(to pool: UInt16) {
         guard Int(pool) >= poolPauses.count else { return }
-        poolPauses.append(contentsOf: repeatElement(RetryAfterPause(), count: Int(pool) + 1 - poolPauses.count))
+        poolPauses.append(
+            contentsOf: repeatElement(RetryAfterPause(), count: Int(pool) + 1 - poolPauses.count))
     }
 
     /// Ends the pause because a push was accepted; a rest stays.

@@ -197,6 +197,11 @@ extension DeliveryMachine {
         circuits[Int(topic)].state != .closed || isUnavailable(circuits[Int(topic)].pool)
     }
 
+    /// Returns true when pushes of the topic wait in the store with it; false for a topic that no push has had.
+    public func hasSuspended(topic: UInt16) -> Bool {
+        limits.storeIsDurable && Int(topic) < circuits.count && isSuspended(topic)
+    }
+
     mutating func suspended(topic: UInt16) {
         if limits.storeIsDurable { actions.append(.suspended(topic: topic)) }
     }

@@ -60,6 +60,9 @@ extension ShardMachine {
     /// Returns the owner's number of the push's topic.
     public func topic(_ slot: UInt32) -> UInt16 { delivery.info(slot).topic }
 
+    /// Returns true while the topic's stored pushes wait with it: its circuit is open, or its pool is suspended.
+    public func isSuspended(topic: UInt16) -> Bool { delivery.hasSuspended(topic: topic) }
+
     // MARK: Pools
 
     /// Returns true while the pool is suspended: it can send nothing.

@@ -16,6 +16,10 @@ struct CredentialCheck {
         }
         for credential in configuration.credentials {
             problems += self.problems(of: credential)
+            guard let file = credential.endpoint?.caFile, file != configuration.apns.caFile,
+                let fault = authorityFault(file)
+            else { continue }
+            problems.append(problem(file, "ca-file", else: "\(section(of: credential)).ca-file", fault))
         }
         guard problems.isEmpty else { return problems }
         // Checks what is left: names, limits, the proxy's password.
@@ -34,18 +38,20 @@ struct CredentialCheck {
             self.problem(file, setting, else: "\(section).\(setting)", fault)
         }
         switch credential.kind {
-        case .token(let keyFile, _, _):
-            do throws(SigningKeyError) {
-                _ = try SigningKey(path: keyFile)
-                return []
-            } catch {
-                return [problem(keyFile, "key-file", error.description)]
+        case .token:
+            return credential.kind.files.compactMap { file in
+                do throws(SigningKeyError) {
+                    _ = try SigningKey(path: file.path)
+                    return nil
+                } catch {
+                    return problem(file.path, file.setting, error.description)
+                }
             }
         case .certificate(let certificateFile, let keyFile):
             var problems: [ConfigurationProblem] = []
             do throws(TLSError) {
                 let certificate = try CertificateFile(reading: .file(certificateFile))
-                let apps = configuration.apps.filter { $0.credential == credential.name }
+                let apps = configuration.apps.filter { $0.credentials.contains(credential.name) }
                 let faults = CertificateVerdict.faults(
                     of: certificate, bundleIdentifiers: apps.flatMap(\.topics), now: now)
                 problems += faults.map {
@@ -87,7 +93,7 @@ struct CredentialCheck {
     /// Returns the path of a credential's settings. Settings written inside of an app belong to the app.
     private func section(of credential: Configuration.Credential) -> String {
         let inside = configuration.apps.firstIndex { app in
-            app.credential == credential.name && credential.name == "app \(app.name)"
+            app.credentials == [credential.name] && credential.name == "app \(app.name)"
         }
         return inside.map { "apps[\($0)].credential" } ?? "credentials.\(credential.name)"
     }

@@ -1,4 +1,5 @@
 import APNS
+import Configuration
 import DeliveryCore
 import EventLoop
 import HTTP2
@@ -6,20 +7,47 @@ import Logging
 import SluiceModel
 import StreamScheduling
 
-/// A credential on one shard: its pool, its header encoder, its provider token.
+/// A credential on one shard: its pool, its header encoders, its provider tokens.
+///
+/// A renewed credential is a new generation. Connections of the generation before serve until their successors are open,
+/// each with the header encoder and the provider token of its own generation.
 final class CredentialPool {
+    /// A generation of the credential.
+    private struct Access {
+        var generation: UInt32
+        var identity: CredentialIdentity
+        var encoder: PushRequestEncoder
+        /// Header fields of the generation's connections.
+        var fields: StableFields
+        /// Index of the generation's key in ``CredentialIdentity/keys``.
+        var key: Int
+        /// Generation of the provider token in use; 0 before the first token, and with a certificate.
+        var tokenGeneration: UInt64 = 0
+
+        var tokens: ProviderTokenSource? { identity.keys?.sources[key] }
+    }
+
     let index: UInt16
     let name: String
+    let environment: Configuration.APNS.Environment
     let connections: ConnectionPool
-    let encoder: PushRequestEncoder
-    private let tokens: ProviderTokenSource?
-    private(set) var tokenGeneration: UInt64 = 0
+    private let status: CredentialStatus
+    private var access: Access
+    /// Generations before, newest first. The newest stays, so that a renewal can be undone; others stay as long as they
+    /// have connections.
+    private var earlier: [Access] = []
+    /// Highest generation so far.
+    private var generations: UInt32 = 0
     /// Answers other than 200 by ``Reason/rawValue``.
     private(set) var reasons = [Int](repeating: 0, count: Reason.allCases.count)
     /// Time since which the pool has had no connection; nil while it has one.
     private(set) var downSince: MonotonicTime?
     private var tokenFailureLogged = false
     private var lastClockWarning: MonotonicTime?
+
+    /// Age below which a connection is replaced when the provider token changes. APNs could take a second token on it as
+    /// an update too many.
+    private static let youngConnection: Duration = .seconds(20 * 60)
 
     init(
         index: UInt16, plan: CredentialPoolPlan, notifications: NotificationTable, apps: Int, seed: UInt64,
@@ -28,47 +56,211 @@ final class CredentialPool {
     ) {
         self.index = index
         name = plan.name
-        tokens = plan.tokens
+        environment = plan.environment
+        status = plan.status
         let fields = StableFields()
-        encoder = PushRequestEncoder(fields: fields, authority: plan.authority)
+        access = Access(
+            generation: 0, identity: plan.identity,
+            encoder: PushRequestEncoder(fields: fields, authority: plan.authority), fields: fields,
+            key: plan.identity.keys?.current(at: .now()) ?? 0)
         var configuration = plan.pool
         configuration.apps = apps
         configuration.seed = seed
         connections = ConnectionPool(
-            configuration: configuration, context: plan.context, fields: fields,
+            configuration: configuration, context: plan.identity.context, fields: fields,
             notifications: notifications, loop: loop, delegate: delegate)
     }
 
-    /// Replaces the provider token when there is a new one. Returns false while there is no token to send with.
-    func refreshToken(logger: Logger) -> Bool {
-        guard let tokens else { return true }
+    // MARK: Requests
+
+    /// Adds a topic.
+    func topic(_ name: UnsafeRawBufferPointer) -> PushRequestEncoder.Topic {
+        // Encoders have the same topics in the same order, so the topic's number is the same in all of them.
+        for other in earlier { _ = other.encoder.topic(name) }
+        return access.encoder.topic(name)
+    }
+
+    /// Returns the header encoder for requests on a connection, and the generation of its provider token.
+    @inline(__always)
+    func encoder(of connection: ClientConnection) -> (PushRequestEncoder, tokenGeneration: UInt64) {
+        if connection.generation == access.generation { return (access.encoder, access.tokenGeneration) }
+        return earlierEncoder(of: connection)
+    }
+
+    private func earlierEncoder(
+        of connection: ClientConnection
+    ) -> (PushRequestEncoder, tokenGeneration: UInt64) {
+        let found = earlier.first { $0.generation == connection.generation } ?? access
+        return (found.encoder, found.tokenGeneration)
+    }
+
+    // MARK: Provider tokens
+
+    /// Replaces the provider token when there is a new one, and the key when another is to be used. Returns false while
+    /// there is no token to send with.
+    func refreshToken(at now: ClockReading, logger: Logger) -> Bool {
+        guard let keys = access.identity.keys else { return true }
+        let key = keys.current(at: now)
+        if key != access.key { use(access.identity, key: key, atOnce: true) }
+        refresh(&access, at: now, logger: logger)
+        for index in earlier.indices { refresh(&earlier[index], at: now, logger: logger) }
+        return access.tokenGeneration != 0
+    }
+
+    private func refresh(_ access: inout Access, at now: ClockReading, logger: Logger) {
+        guard let tokens = access.tokens else { return }
         do throws(SigningKeyError) {
-            if let token = try tokens.renewed(since: tokenGeneration, at: .now()) {
-                tokenGeneration = token.generation
-                encoder.setAuthorization(token.authorization)
-                tokenFailureLogged = false
-            }
+            guard let token = try tokens.renewed(since: access.tokenGeneration, at: now) else { return }
+            let isFirst = access.tokenGeneration == 0
+            access.tokenGeneration = token.generation
+            access.encoder.setAuthorization(token.authorization)
+            tokenFailureLogged = false
+            if !isFirst { connections.renewYoung(age: Self.youngConnection) }
         } catch {
             if !tokenFailureLogged {
                 tokenFailureLogged = true
                 logger.error(
                     "provider token can't be signed; without a token nothing is sent with this credential",
-                    metadata: ["credential": "\(name)", "error": "\(error)"])
+                    metadata: metadata(["error": "\(error)"]))
             }
         }
-        return tokenGeneration != 0
     }
 
-    /// Handles ExpiredProviderToken for a request with the token of `generation`. The source decides whether there may
-    /// be a new token. Logs at most once a minute, because every request may get this answer.
-    func tokenExpired(generation: UInt64, now: MonotonicTime, logger: Logger) {
-        guard let tokens, case .tooYoung(let seconds) = tokens.expired(generation: generation, at: .now())
+    /// End of the rest of the credential's key, in nanoseconds of the monotonic clock; nil without a rest.
+    func rest(at now: ClockReading) -> UInt64? {
+        access.tokens?.rest(at: now).map { UInt64(clamping: $0) &* 1_000_000_000 }
+    }
+
+    /// Handles ExpiredProviderToken for a request on the connection with the token of `generation`. The source decides
+    /// whether there may be a new token. Logs at most once a minute, because every request may get this answer.
+    func tokenExpired(
+        on connectionGeneration: UInt32, tokenGeneration: UInt64, now: MonotonicTime, logger: Logger
+    ) {
+        guard let tokens = access(of: connectionGeneration)?.tokens,
+            case .tooYoung(let seconds) = tokens.expired(generation: tokenGeneration, at: .now())
         else { return }
         if let last = lastClockWarning, now.nanoseconds(since: last) <= 60_000_000_000 { return }
         lastClockWarning = now
         logger.error(
             "APNs reports a new provider token as expired; check this machine's clock",
-            metadata: ["credential": "\(name)", "renewed-in-seconds": "\(seconds)"])
+            metadata: metadata(["renewed-in-seconds": "\(seconds)"]))
+    }
+
+    /// Handles ExpiredProviderToken in a GOAWAY.
+    func tokenExpired(on connectionGeneration: UInt32, now: MonotonicTime, logger: Logger) {
+        let tokenGeneration = access(of: connectionGeneration)?.tokenGeneration ?? 0
+        tokenExpired(on: connectionGeneration, tokenGeneration: tokenGeneration, now: now, logger: logger)
+    }
+
+    /// Handles TooManyProviderTokenUpdates. Everything that sends with the key rests. Returns the rest that is left, in
+    /// milliseconds. Logs once for all pools of the key.
+    func tooManyTokenUpdates(on connectionGeneration: UInt32, logger: Logger) -> Int64 {
+        let now = ClockReading.now()
+        guard let tokens = access(of: connectionGeneration)?.tokens else { return 0 }
+        let rest = tokens.tooManyUpdates(at: now)
+        let seconds = max(0, rest.until - now.monotonicSeconds)
+        if rest.isNew {
+            status.countRest()
+            logger.error(
+                "APNs counts too many provider tokens of the key; everything that sends with the key rests",
+                metadata: metadata([
+                    "key": "\(tokens.credential.keyID)", "seconds": "\(seconds)",
+                    "action": "look for other senders with this key whose tokens differ from Sluice's",
+                ]))
+        }
+        return seconds * 1000
+    }
+
+    // MARK: Renewal
+
+    /// Uses a renewed credential. Its connections replace the others as they open.
+    func renew(_ identity: CredentialIdentity) {
+        use(identity, key: identity.keys?.current(at: .now()) ?? 0, atOnce: false)
+    }
+
+    private func use(_ identity: CredentialIdentity, key: Int, atOnce: Bool) {
+        generations += 1
+        let fields = StableFields()
+        let new = Access(
+            generation: generations, identity: identity,
+            encoder: PushRequestEncoder(copying: access.encoder, fields: fields), fields: fields, key: key)
+        earlier.insert(access, at: 0)
+        access = new
+        tokenFailureLogged = false
+        apply(atOnce: atOnce)
+    }
+
+    private func apply(atOnce: Bool) {
+        connections.renew(
+            .init(context: access.identity.context, fields: access.fields, proxy: access.identity.proxy),
+            generation: access.generation, atOnce: atOnce)
+        // The newest of the earlier generations stays, so that the renewal can be undone.
+        let kept = earlier.first?.generation
+        earlier.removeAll { $0.generation != kept && !connections.hasConnection(ofGeneration: $0.generation) }
+    }
+
+    /// Handles an answer or a GOAWAY that refuses the credential of a connection. Returns true when another key, or the
+    /// credential before its renewal, takes over: the request may then be sent again.
+    func isReplaced(afterRefusalOn connectionGeneration: UInt32, _ reason: String, logger: Logger) -> Bool {
+        guard connectionGeneration == access.generation else {
+            // The credential in use is another already, unless the connection is older than all that is known.
+            return access(of: connectionGeneration) != nil
+        }
+        guard let keys = access.identity.keys else { return undoRenewal(reason, logger: logger) }
+        let refused = keys.sources[access.key].credential.keyID
+        switch keys.refused(access.key, at: .now()) {
+        case .exhausted: return false
+        case .replaced(let next):
+            status.countRefusal()
+            logger.error(
+                "APNs refuses the key; the next key takes over",
+                metadata: metadata([
+                    "key": "\(refused)", "next-key": "\(keys.sources[next].credential.keyID)",
+                    "reason": "\(reason)", "action": "remove the key from the credential, or mend it",
+                ]))
+        case .known: break
+        }
+        use(access.identity, key: keys.current(at: .now()), atOnce: true)
+        return true
+    }
+
+    /// Returns to the certificate before the renewal, as long as connections with it are open. They prove that it is good.
+    private func undoRenewal(_ reason: String, logger: Logger) -> Bool {
+        guard let before = earlier.first, connections.hasOpenConnection(ofGeneration: before.generation)
+        else {
+            return false
+        }
+        status.countRefusal()
+        logger.error(
+            "APNs refuses the renewed certificate; the one before stays in use",
+            metadata: metadata([
+                "reason": "\(reason)", "action": "put a valid certificate into the credential's file",
+            ]))
+        earlier[0] = access
+        access = before
+        apply(atOnce: true)
+        return true
+    }
+
+    private func access(of generation: UInt32) -> Access? {
+        generation == access.generation ? access : earlier.first { $0.generation == generation }
+    }
+
+    // MARK: Observation
+
+    /// Adds the names of the credential and its environment to a log line's metadata.
+    func metadata(_ others: Logger.Metadata = [:]) -> Logger.Metadata {
+        others.merging(["credential": "\(name)", "environment": "\(environment.rawValue)"]) { own, _ in own }
+    }
+
+    /// Figures of the pool and the state of its credential.
+    var figures: CredentialFigures {
+        var figures = CredentialFigures(report: status.report)
+        figures.openConnections = connections.openConnections
+        figures.waiting = connections.scheduler.waiting
+        figures.inFlight = connections.scheduler.assigned
+        figures.closedPools = connections.isServing ? 0 : 1
+        return figures
     }
 
     /// Counts an answer other than 200.
@@ -78,17 +270,17 @@ final class CredentialPool {
     func watchConnections(at now: MonotonicTime) {
         downSince = connections.openConnections > 0 ? nil : downSince ?? now
     }
-
-    func tooManyTokenUpdates() {
-        tokens?.tooManyUpdates(at: .now())
-    }
 }
 
 /// A pool's plan, shared by all shards.
 struct CredentialPoolPlan: Sendable {
+    /// Name of the credential.
     var name: String
+    var environment: Configuration.APNS.Environment
+    /// `:authority` of the requests.
     var authority: String
     var pool: ConnectionPool.Configuration
-    var context: TLSContext
-    var tokens: ProviderTokenSource?
+    var identity: CredentialIdentity
+    /// State of the credential for operators, shared by all shards.
+    var status: CredentialStatus
 }

@@ -1,3 +1,4 @@
+import Configuration
 import DeliveryCore
 import HTTP2
 import SluiceModel
@@ -42,6 +43,8 @@ public struct PoolReport: Sendable {
 
     /// Name of the credential.
     public var credential: String
+    /// Environment of the credential.
+    public var environment: Configuration.APNS.Environment
     /// Number of the shard.
     public var shard: Int
     public var pool: PoolSnapshot
@@ -58,9 +61,11 @@ extension Shard {
     func poolReports() -> [PoolReport] {
         let now = loop.now.nanoseconds
         return pools.enumerated().map { index, pool in
-            let numbers = Set(plan.routes.values.filter { Int($0.pool) == index }.map(\.app)).sorted()
+            let numbers = Set(plan.routes.values.filter { $0.pools.contains(UInt16(index)) }.map(\.app))
+                .sorted()
             return PoolReport(
-                credential: pool.name, shard: plan.index, pool: pool.connections.snapshot(),
+                credential: pool.name, environment: pool.environment, shard: plan.index,
+                pool: pool.connections.snapshot(),
                 latencies: Priority.allCases.map { PoolReport.Latency($0, pool.connections.latency($0)) },
                 apps: numbers.map { number in
                     let app = UInt32(number)

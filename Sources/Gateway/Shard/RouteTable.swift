@@ -2,10 +2,26 @@ import APNS
 import DeliveryCore
 import SluiceModel
 
-/// The app of a bundle identifier, by its number in the configuration, and the pool that carries the app.
+/// The app of a bundle identifier, by its number in the configuration, and the pools that carry the app.
 struct AppRoute: Sendable, Hashable {
-    var pool: UInt16
     var app: UInt16
+    /// Pool of jobs that name no environment.
+    var pool: UInt16
+    /// Pools of jobs that name an environment; nil where the app has no credential for it.
+    var production: UInt16?
+    var development: UInt16?
+
+    /// Returns the pool of a job; nil when the app has no credential for the environment that the job names.
+    func pool(of environment: JobEnvironment?) -> UInt16? {
+        switch environment {
+        case nil: pool
+        case .production: production
+        case .development: development
+        }
+    }
+
+    /// All pools that carry the app.
+    var pools: Set<UInt16> { Set([pool, production, development].compactMap { $0 }) }
 }
 
 /// Finds the pool of a job's topic without converting the topic to a `String`. Topics seen before are kept in an open
@@ -14,7 +30,7 @@ struct RouteTable: ~Copyable {
     struct Route {
         var pool: UInt16
         var app: UInt16
-        /// The topic's number, in the order in which topics were first seen.
+        /// Number of the topic in the pool's environment, in the order in which such pairs were first seen.
         var number: UInt16
         var topic: PushRequestEncoder.Topic
     }
@@ -22,19 +38,23 @@ struct RouteTable: ~Copyable {
     private struct Entry {
         var hash: UInt64
         var name: UnsafeRawBufferPointer
+        /// Environment that the jobs name.
+        var environment: JobEnvironment?
         var route: Route
     }
 
     /// App by bundle identifier (or whole topic, for MDM).
     private let apps: [String: AppRoute]
     private var entries: [Entry?]
-    private var count = 0
+    /// Number of topics with the environments that jobs name for them.
+    private(set) var count = 0
 
     init(apps: [String: AppRoute]) {
         self.apps = apps
-        // Each bundle has at most as many topics as there are suffixes. The table is at most half full.
+        // Each bundle has at most as many topics as there are suffixes, and jobs name one of two environments or none.
+        // The table is at most half full.
         var size = 64
-        while size < 2 * apps.count * PushType.allCases.count { size *= 2 }
+        while size < 2 * 3 * apps.count * PushType.allCases.count { size *= 2 }
         entries = Array(repeating: nil, count: size)
     }
 
@@ -42,26 +62,40 @@ struct RouteTable: ~Copyable {
         for case let entry? in entries { entry.name.deallocate() }
     }
 
-    /// Returns the route of a valid job, or nil when no app has the job's topic.
+    /// Returns the route of a valid job. Returns nil when no app has the job's topic, or the app has no credential for the
+    /// environment that the job names.
     mutating func route(
         of push: borrowing PushJob, makeTopic: (UInt16, UnsafeRawBufferPointer) -> PushRequestEncoder.Topic
     ) -> Route? {
         let hash = fnv1a(push.topic)
-        let index = position(of: push.topic, hash)
+        let index = position(of: push.topic, push.environment, hash)
         if let entry = entries[index] { return entry.route }
-        guard count < min(entries.count / 2, Int(UInt16.max)), let app = app(of: push) else { return nil }
+        guard count < min(entries.count / 2, Int(UInt16.max)), let app = app(of: push),
+            let pool = app.pool(of: push.environment)
+        else { return nil }
+        let route: Route
+        if let known = known(push.topic, hash, pool) {
+            route = known
+        } else {
+            route = Route(pool: pool, app: app.app, number: UInt16(count), topic: makeTopic(pool, push.topic))
+        }
         let name = UnsafeMutableRawBufferPointer.allocate(byteCount: push.topic.count, alignment: 1)
         name.copyMemory(from: push.topic)
-        let route = Route(
-            pool: app.pool, app: app.app, number: UInt16(count), topic: makeTopic(app.pool, push.topic))
-        entries[index] = Entry(hash: hash, name: UnsafeRawBufferPointer(name), route: route)
+        entries[index] = Entry(
+            hash: hash, name: UnsafeRawBufferPointer(name), environment: push.environment, route: route)
         count += 1
         return route
     }
 
-    /// Returns the number of a topic that a push has named; nil for any other topic.
-    func number(of topic: UnsafeRawBufferPointer) -> UInt16? {
-        entries[position(of: topic, fnv1a(topic))]?.route.number
+    /// Returns the numbers of a topic that pushes have named, one for each environment; `nil` in the places of others.
+    func numbers(of topic: UnsafeRawBufferPointer) -> (UInt16?, UInt16?, UInt16?) {
+        let hash = fnv1a(topic)
+        let any = entries[position(of: topic, nil, hash)]?.route.number
+        var production = entries[position(of: topic, .production, hash)]?.route.number
+        var development = entries[position(of: topic, .development, hash)]?.route.number
+        if production == any { production = nil }
+        if development == any { development = nil }
+        return (any, production, development)
     }
 
     /// Returns the name of the topic with this number, for people.
@@ -72,10 +106,31 @@ struct RouteTable: ~Copyable {
         return "unknown"
     }
 
+    /// Calls `body` with the topic's name, and with each environment that jobs of this number name.
+    func forEachForm(of number: UInt16, _ body: (UnsafeRawBufferPointer, JobEnvironment?) -> Void) {
+        for case let entry? in entries where entry.route.number == number {
+            body(entry.name, entry.environment)
+        }
+    }
+
+    /// Returns the topic's route on the pool, which jobs with another form of the environment have made.
+    private func known(_ topic: UnsafeRawBufferPointer, _ hash: UInt64, _ pool: UInt16) -> Route? {
+        for environment in [nil, JobEnvironment.production, .development] {
+            if let route = entries[position(of: topic, environment, hash)]?.route, route.pool == pool {
+                return route
+            }
+        }
+        return nil
+    }
+
     /// Returns the index where the topic is, or would be.
-    private func position(of topic: UnsafeRawBufferPointer, _ hash: UInt64) -> Int {
+    private func position(
+        of topic: UnsafeRawBufferPointer, _ environment: JobEnvironment?, _ hash: UInt64
+    ) -> Int {
         var index = Int(truncatingIfNeeded: hash) & (entries.count - 1)
-        while let entry = entries[index], entry.hash != hash || !entry.name.elementsEqual(topic) {
+        while let entry = entries[index],
+            entry.hash != hash || entry.environment != environment || !entry.name.elementsEqual(topic)
+        {
             index = (index + 1) & (entries.count - 1)
         }
         return index

@@ -58,17 +58,31 @@ extension Shard {
                 logger.notice(
                     "APNs accepts pushes for the topic again",
                     metadata: ["topic": "\(routes.name(of: topic))"])
-            case .suspended(let topic): report(.topicSuspended(hash(of: topic)))
-            case .resumed(let topic): report(.topicResumed(hash(of: topic)))
-            case .probeWanted(let topic): report(.probeWanted(hash(of: topic)))
+            case .suspended(let topic): for hash in hashes(of: topic) { report(.topicSuspended(hash)) }
+            case .resumed(let topic): for hash in hashes(of: topic) { report(.topicResumed(hash)) }
+            case .probeWanted(let topic): for hash in hashes(of: topic) { report(.probeWanted(hash)) }
             }
         }
     }
 
-    /// Returns the hash of a topic's name, as the store has it.
-    private func hash(of topic: UInt16) -> UInt32 {
-        var name = routes.name(of: topic)
-        return name.withUTF8 { StoredPush.topicHash(UnsafeRawBufferPointer($0)) }
+    /// Returns the route of a valid job; nil when no app has the job's topic, or no credential for its environment.
+    @inline(__always)
+    func route(of push: borrowing PushJob) -> RouteTable.Route? {
+        let known = routes.count
+        let route = routes.route(
+            of: push, makeTopic: { [pools] pool, topic in pools[Int(pool)].topic(topic) })
+        if let route, routes.count != known, machine.isSuspended(topic: route.number) {
+            // Jobs name the environment of a suspended topic in a new way.
+            report(.topicSuspended(StoredPush.topicHash(push.topic, push.environment)))
+        }
+        return route
+    }
+
+    /// Returns the hashes of a topic, as the store has them: one for each way in which jobs name its environment.
+    private func hashes(of topic: UInt16) -> [UInt32] {
+        var hashes: [UInt32] = []
+        routes.forEachForm(of: topic) { hashes.append(StoredPush.topicHash($0, $1)) }
+        return hashes
     }
 
     private func enqueue(_ slot: UInt32, atFront: Bool) {
@@ -170,6 +184,7 @@ extension Shard {
         let job = jobs[slot]
         var metadata: Logger.Metadata = [
             "credential": "\(pools[Int(job.pointee.pool)].name)",
+            "environment": "\(pools[Int(job.pointee.pool)].environment.rawValue)",
             "app": "\(plan.appNames[Int(job.pointee.app)])",
             "topic": "\(String(decoding: job.pointee.push.topic, as: UTF8.self))",
             "status": "\(verdict.status)", "reason": "\(verdict.reasonText)",
@@ -185,7 +200,7 @@ extension Shard {
             if let last = lastTokenAlert, loop.now.nanoseconds(since: last) < 60_000_000_000 { return }
             lastTokenAlert = loop.now
             metadata["action"] =
-                "check apns.environment, the topic and the credential against the app that registered the tokens"
+                "check the environment, the topic and the credential against the app that registered the tokens"
             logger.critical(
                 "APNs refuses most device tokens of the topic; its pushes wait, except for single probes",
                 metadata: metadata)

@@ -87,9 +87,7 @@ extension Shard {
     func takeOver(_ migration: Migration) {
         var migration = migration
         guard
-            let route = routes.route(
-                of: migration.job.push,
-                makeTopic: { [pools] pool, topic in pools[Int(pool)].encoder.topic(topic) })
+            let route = route(of: migration.job.push)
         else {
             _ = machine.cannotTakeOver(migration.item)
             return leaveOut(migration.job)

@@ -24,14 +24,14 @@ extension Shard {
             if isUnavailable {
                 logger.warning(
                     "the credential has had no connection for a while; its pushes wait in the store",
-                    metadata: ["credential": "\(pool.name)"])
+                    metadata: pool.metadata())
                 machine.suspend(pool: pool.index, at: now)
             } else {
                 logger.notice(
                     isDown
                         ? "no credential has a connection; the credential's pushes no longer move to the store"
                         : "the credential has a connection again; its pushes resume",
-                    metadata: ["credential": "\(pool.name)"])
+                    metadata: pool.metadata())
                 machine.resume(pool: pool.index, at: now)
             }
             act()

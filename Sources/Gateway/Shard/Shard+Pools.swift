@@ -10,16 +10,16 @@ extension Shard {
     }
 
     func pool(_ pool: ConnectionPool, happened event: PoolEvent) {
-        let name = pools.first { $0.connections === pool }?.name ?? "unknown"
+        guard let owner = pools.first(where: { $0.connections === pool }) else { return }
         switch event {
         case .opened(let connection, let address, let tls, let nanoseconds):
             logger.info(
                 "connection opened",
-                metadata: [
-                    "credential": "\(name)", "connection": "\(connection)", "address": "\(address)",
+                metadata: owner.metadata([
+                    "connection": "\(connection)", "address": "\(address)",
                     "tls": "\(tls)",
                     "milliseconds": "\(nanoseconds / 1_000_000)",
-                ])
+                ]))
         case .closed(let connection, let reason):
             let expected: Bool
             switch reason {
@@ -28,57 +28,67 @@ extension Shard {
             }
             logger.log(
                 level: expected ? .info : .warning, "connection closed",
-                metadata: ["credential": "\(name)", "connection": "\(connection)", "reason": "\(reason)"])
+                metadata: owner.metadata(["connection": "\(connection)", "reason": "\(reason)"]))
             // The pool's other connections have met the same refusal.
             if case .tls(let error) = reason, error.kind == .certificateRefused, !expected,
-                pool.stopReason == nil
+                pool.stopReason == nil,
+                !owner.isReplaced(afterRefusalOn: pool.generation, "\(error)", logger: logger)
             {
                 pool.stop(reason: "\(error)", retryAfter: .seconds(300))
             }
         case .goAway(let connection, let code, let debugData):
-            connectionEnds(connection, code, GoAwayReason(debugData), pool)
+            connectionEnds(connection, code, GoAwayReason(debugData), owner)
         case .resolveFailed(let error):
             logger.error(
                 "the host name of APNs can't be resolved",
-                metadata: ["credential": "\(name)", "error": "\(error)"])
+                metadata: owner.metadata(["error": "\(error)"]))
         case .resolver(.silent(let host, let reason, let known)):
             logger.error(
                 "the resolver does not answer; known addresses are tried until it answers again",
-                metadata: [
-                    "credential": "\(name)", "host": "\(host)", "error": "\(reason)", "known": "\(known)",
+                metadata: owner.metadata([
+                    "host": "\(host)", "error": "\(reason)", "known": "\(known)",
                     "action": "check the name servers of this host (/etc/resolv.conf)",
-                ])
+                ]))
         case .resolver(.answers(let host)):
             logger.notice(
-                "the resolver answers again", metadata: ["credential": "\(name)", "host": "\(host)"])
-        case .changed(let change): log(change, of: name, pool)
+                "the resolver answers again", metadata: owner.metadata(["host": "\(host)"]))
+        case .changed(let change): log(change, of: owner)
         case .stopped(let reason):
             logger.critical(
                 "APNs refuses this credential; nothing is sent with it, and its pool opens again in 5 minutes",
-                metadata: ["credential": "\(name)", "reason": "\(reason)"])
+                metadata: owner.metadata(["reason": "\(reason)"]))
         }
     }
 
     /// Handles a GOAWAY. A refused topic is recognized by the requests that the GOAWAY ends: ``topicRefused(in:)``.
     private func connectionEnds(
-        _ connection: UInt32, _ code: HTTP2ErrorCode, _ reason: GoAwayReason, _ pool: ConnectionPool
+        _ connection: UInt32, _ code: HTTP2ErrorCode, _ reason: GoAwayReason, _ owner: CredentialPool
     ) {
         counters.goAways[Int(reason.reason.rawValue)] += 1
         counters.lastGoAways[Int(reason.reason.rawValue)] = wallClockMilliseconds()
-        let owner = pools.first { $0.connections === pool }
         logger.notice(
             "APNs ends a connection",
-            metadata: [
-                "credential": "\(owner?.name ?? "unknown")", "connection": "\(connection)", "code": "\(code)",
-                "reason": "\(reason)",
-            ])
+            metadata: owner.metadata([
+                "connection": "\(connection)", "code": "\(code)", "reason": "\(reason)",
+            ]))
+        let generation = owner.connections.generation(ofConnection: connection)
         switch reason.scope {
-        case .credential: pool.stop(reason: "\(reason)", retryAfter: .seconds(300))
-        case .providerToken:
-            guard let owner else { break }
-            owner.tokenExpired(generation: owner.tokenGeneration, now: loop.now, logger: logger)
+        case .credential:
+            if owner.isReplaced(afterRefusalOn: generation, "\(reason)", logger: logger) { break }
+            owner.connections.stop(reason: "\(reason)", retryAfter: .seconds(300))
+        case .providerToken: owner.tokenExpired(on: generation, now: loop.now, logger: logger)
         case .topic, .connection: break
         }
+    }
+
+    /// Takes renewed credentials over, by their names. Loop's thread.
+    func renew(_ credentials: [String: CredentialIdentity]) {
+        guard !machine.hasEnded else { return }
+        for pool in pools {
+            guard let identity = credentials[pool.name] else { continue }
+            pool.renew(identity)
+        }
+        askForTurnEnd()
     }
 
     /// Returns the verdict of a GOAWAY that blames a topic, if all requests that it ends unprocessed have one topic.
@@ -103,45 +113,45 @@ extension Shard {
         return verdict
     }
 
-    private func log(_ change: PoolChange, of name: String, _ pool: ConnectionPool) {
+    private func log(_ change: PoolChange, of owner: CredentialPool) {
         switch change {
         case .grew(let count, let cause):
             logger.notice(
                 "the pool grows",
-                metadata: [
-                    "credential": "\(name)", "connections": "\(count)", "cause": "\(cause)",
-                    "waiting": "\(pool.scheduler.waiting)",
-                ])
+                metadata: owner.metadata([
+                    "connections": "\(count)", "cause": "\(cause)",
+                    "waiting": "\(owner.connections.scheduler.waiting)",
+                ]))
         case .shrank(let count):
             logger.notice(
-                "the pool shrinks", metadata: ["credential": "\(name)", "connections": "\(count)"])
+                "the pool shrinks", metadata: owner.metadata(["connections": "\(count)"]))
         case .reserved(let connection):
             logger.info(
                 "a connection moves into the reserve because it is not needed",
-                metadata: ["credential": "\(name)", "connection": "\(connection)"])
+                metadata: owner.metadata(["connection": "\(connection)"]))
         case .recalled(let connection):
             logger.info(
                 "a connection returns from the reserve because it is needed again",
-                metadata: ["credential": "\(name)", "connection": "\(connection)"])
+                metadata: owner.metadata(["connection": "\(connection)"]))
         case .rotates(let connection, let cause):
             logger.info(
                 "a connection is replaced",
-                metadata: ["credential": "\(name)", "connection": "\(connection)", "cause": "\(cause)"])
+                metadata: owner.metadata(["connection": "\(connection)", "cause": "\(cause)"]))
         case .circuit(.closed):
             logger.notice(
-                "the circuit is closed because APNs works again", metadata: ["credential": "\(name)"])
+                "the circuit is closed because APNs works again", metadata: owner.metadata())
         case .circuit(.halfOpen(let fault)):
             logger.info(
                 "the circuit is half open; a single request probes APNs",
-                metadata: ["credential": "\(name)", "fault": "\(fault)"])
+                metadata: owner.metadata(["fault": "\(fault)"]))
         case .circuit(.open(let until, let fault)):
             logger.error(
                 "the circuit is open because APNs does not work; nothing is sent, and waiting pushes are kept",
-                metadata: [
-                    "credential": "\(name)", "fault": "\(fault)",
+                metadata: owner.metadata([
+                    "fault": "\(fault)",
                     "next-try-in-milliseconds":
                         "\(MonotonicTime(nanoseconds: until).nanoseconds(since: loop.now) / 1_000_000)",
-                ])
+                ]))
         }
     }
 }

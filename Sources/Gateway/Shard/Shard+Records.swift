@@ -122,8 +122,7 @@ extension Shard {
         push.expiration = push.expiration.capped(
             atMilliseconds: wallMilliseconds + plan.limits.maximumExpirationMilliseconds)
         guard
-            let route = routes.route(
-                of: push, makeTopic: { [pools] pool, topic in pools[Int(pool)].encoder.topic(topic) })
+            let route = route(of: push)
         else { return refuse(push, record, source, .undeliverable, cause: .noCredential) }
         let job = Job(
             push: push, record: record, topic: route.topic, polledMilliseconds: wallMilliseconds,
@@ -250,10 +249,7 @@ extension Shard {
         let count: Int?
         switch control.detail {
         case .cancelCollapseIdentifier(let identifier):
-            // A topic that no push has named has nothing pending.
-            guard let topic = routes.number(of: control.topic) else { return (.notFound, nil) }
-            return cancel(
-                device, .collapseKey(plan.hasher.collapseIdentifier(identifier), topic: topic), place)
+            return cancel(device, plan.hasher.collapseIdentifier(identifier), of: control.topic, place)
         case .cancelNotification(let id):
             return cancel(device, .notificationKey(plan.hasher.notification(id)), place)
         case .online: count = machine.online(device, occurredMilliseconds: occurred, place, at: now)
@@ -277,6 +273,24 @@ extension Shard {
         }
         act(context)
         return (.applied, count.map { UInt32(clamping: $0) })
+    }
+
+    /// Withdraws a topic's pushes with the collapse identifier, in every environment that pushes have named. A topic that
+    /// no push has named has nothing pending.
+    private func cancel(
+        _ device: DeviceKey, _ collapseKey: UInt64, of topic: UnsafeRawBufferPointer, _ place: RecordPlace
+    ) -> (OutcomeKind, UInt32?) {
+        let numbers = routes.numbers(of: topic)
+        var result = (OutcomeKind.notFound, UInt32?.none)
+        for case let number? in [numbers.0, numbers.1, numbers.2] {
+            let (kind, count) = cancel(device, .collapseKey(collapseKey, topic: number), place)
+            switch (result.0, kind) {
+            case (.cancelled, .cancelled): result.1 = (result.1 ?? 0) + (count ?? 0)
+            case (_, .cancelled), (.notFound, _): result = (kind, count)
+            default: break
+            }
+        }
+        return result
     }
 
     private func cancel(

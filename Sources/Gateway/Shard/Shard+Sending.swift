@@ -9,8 +9,10 @@ extension Shard {
     /// Sends as many pushes as the connections accept. The requests leave together at the end of the turn.
     func sendAll() {
         for pool in pools where pool.connections.scheduler.waiting > 0 {
+            let clocks = ClockReading.now()
+            if let until = pool.rest(at: clocks) { machine.rest(pool.index, until: until, at: now) }
             var gate = machine.poolGate(pool.index, at: now)
-            guard gate != .closed, pool.refreshToken(logger: logger) else { continue }
+            guard gate != .closed, pool.refreshToken(at: clocks, logger: logger) else { continue }
             while let (slot, connection) = pool.connections.nextAssignment(urgentOnly: gate == .urgentOnly) {
                 if let next = pool.connections.scheduler.upcoming { machine.prefetch(next) }
                 guard machine.beginAttempt(slot, at: now) else {
@@ -32,13 +34,14 @@ extension Shard {
     private func send(_ slot: UInt32, on connection: ClientConnection, of pool: CredentialPool) -> Bool {
         let job = jobs[slot]
         let collapses = plan.collapsesRepeats[Int(job.pointee.app)]
+        let (encoder, tokenGeneration) = pool.encoder(of: connection)
         let result = connection.submit(tag: slot, body: job.pointee.push.payload) { block in
-            pool.encoder.encode(
+            encoder.encode(
                 job.pointee.push, topic: job.pointee.topic, collapsesByIdentifier: collapses, into: &block)
         }
         switch result {
         case .submitted:
-            job.pointee.tokenGeneration = pool.tokenGeneration
+            job.pointee.tokenGeneration = tokenGeneration
             return true
         case .noCapacity:
             pool.connections.withdraw(slot, from: connection)
@@ -49,7 +52,7 @@ extension Shard {
             // because it would fare no better on another connection.
             logger.critical(
                 "request headers are too long; the push is undeliverable, and its connection closes",
-                metadata: ["credential": "\(pool.name)"])
+                metadata: pool.metadata())
             pool.connections.withdraw(slot, from: connection)
             machine.giveUp(slot, .undeliverable, .notSupported, at: now)
             act()
@@ -117,17 +120,30 @@ extension Shard {
         job.pointee.lastReason = verdict.reason
         let pool = pools[Int(job.pointee.pool)]
         pool.count(verdict.reason)
-        if verdict.reason == .tooManyProviderTokenUpdates { pool.tooManyTokenUpdates() }
+        if verdict.reason.refusesKey,
+            pool.isReplaced(afterRefusalOn: connection.generation, "\(verdict.reason.name)", logger: logger)
+        {
+            // Another key or certificate takes over, so the push is sent again and the attempt doesn't count.
+            machine.failed(event.tag, processed: false, at: now)
+            return act()
+        }
+        var retryAfter = Int64(event.retryAfterSeconds) * 1000
+        if verdict.reason == .tooManyProviderTokenUpdates {
+            let rest = pool.tooManyTokenUpdates(on: connection.generation, logger: logger)
+            retryAfter = max(retryAfter, rest)
+        }
         let mustWait = replaceIfUnfit(connection, after: verdict, in: pool.connections)
         if verdict.class == .authentication {
-            pool.tokenExpired(generation: job.pointee.tokenGeneration, now: loop.now, logger: logger)
+            pool.tokenExpired(
+                on: connection.generation, tokenGeneration: job.pointee.tokenGeneration, now: loop.now,
+                logger: logger)
         }
         machine.answered(
             event.tag,
             AttemptAnswer(
                 class: verdict.class, reason: verdict.reason,
                 invalidSinceMilliseconds: verdict.timestampMilliseconds,
-                retryAfterMilliseconds: Int64(event.retryAfterSeconds) * 1000, mustWait: mustWait), at: now)
+                retryAfterMilliseconds: retryAfter, mustWait: mustWait), at: now)
         act(ActionContext(verdict: verdict, answered: event.tag))
     }
 

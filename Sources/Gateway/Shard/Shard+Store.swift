@@ -307,8 +307,7 @@ extension Shard {
         }
         let push = stored.push
         guard
-            let route = routes.route(
-                of: push, makeTopic: { [pools] pool, topic in pools[Int(pool)].encoder.topic(topic) })
+            let route = route(of: push)
         else {
             // The item's app is no longer configured.
             return refuse(stored, .noCredential, item, place, load)

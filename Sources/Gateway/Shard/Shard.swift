@@ -156,9 +156,11 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             }
             for route in Set(plan.routes.values) {
                 let limits = plan.appLimits[Int(route.app)]
-                let isSet = pools[Int(route.pool)].connections.scheduler.setLimits(
-                    app: UInt32(route.app), limits, now: loop.now.nanoseconds)
-                precondition(isSet, "the configuration's checks let wrong limits pass")
+                for pool in route.pools {
+                    let isSet = pools[Int(pool)].connections.scheduler.setLimits(
+                        app: UInt32(route.app), limits, now: loop.now.nanoseconds)
+                    precondition(isSet, "the configuration's checks let wrong limits pass")
+                }
             }
             for pool in pools { pool.connections.start() }
         }
@@ -239,6 +241,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         }
         snapshot.openConnections = pools.reduce(0) { $0 + $1.connections.openConnections }
         snapshot.set(pools.map(\.connections.totals))
+        for pool in pools { snapshot.credentials[pool.name] = pool.figures }
         return snapshot
     }
 }

@@ -46,6 +46,8 @@ public struct ShardCounters: Sendable, Equatable {
     public var states = [Int](repeating: 0, count: ItemState.allCases.count)
     /// Open connections of all pools.
     public var openConnections = 0
+    /// Credentials with the figures of their pools, by name.
+    public var credentials: [String: CredentialFigures] = [:]
     /// Counts of the requests to the store.
     public var store = StoreCounters()
     /// Devices whose items may be in the store alone.
@@ -120,6 +122,9 @@ public struct ShardCounters: Sendable, Equatable {
         sum.unaccounted += right.unaccounted
         for index in sum.states.indices { sum.states[index] += right.states[index] }
         sum.openConnections += right.openConnections
+        for (name, figures) in right.credentials {
+            if sum.credentials[name]?.add(figures) == nil { sum.credentials[name] = figures }
+        }
         sum.store = left.store + right.store
         sum.evictedDevices += right.evictedDevices
         sum.residentItems += right.residentItems

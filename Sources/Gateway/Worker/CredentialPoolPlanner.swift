@@ -2,7 +2,6 @@ import APNS
 import Configuration
 import DeliveryCore
 import EventLoop
-import Foundation
 import HTTP2
 import SluiceModel
 import StreamScheduling
@@ -18,30 +17,59 @@ struct CredentialPoolPlanner {
         self.permit = permit
     }
 
-    /// Returns the pools, and the pools of the apps' bundle identifiers.
-    func plan() throws(WorkerError) -> (pools: [CredentialPoolPlan], routes: [String: AppRoute]) {
+    /// Returns the pools, and the pools of the apps' bundle identifiers. A pool belongs to a credential that an app uses.
+    ///
+    /// - Parameter load: returns a credential's checked files and its state.
+    func plan(
+        _ load: (Configuration.Credential) throws(WorkerError) -> (CredentialIdentity, CredentialStatus)
+    ) throws(WorkerError) -> (pools: [CredentialPoolPlan], routes: [String: AppRoute]) {
         var pools: [CredentialPoolPlan] = []
         var indexByCredential: [String: UInt16] = [:]
         var routes: [String: AppRoute] = [:]
-        let sources = ProviderTokenSources()
         for (number, app) in configuration.apps.enumerated() {
-            guard let credential = configuration.credential(of: app) else {
+            let credentials = configuration.credentials(of: app)
+            guard credentials.count == app.credentials.count, !credentials.isEmpty else {
+                let missing =
+                    app.credentials.first { name in !credentials.contains { $0.name == name } } ?? ""
                 throw .credential(
-                    "apps.\(app.name).credential: there is no credential “\(app.credential)”; add it to credentials"
-                )
+                    "apps.\(app.name).credential: there is no credential “\(missing)”; add it to credentials")
             }
-            let index: UInt16
-            if let known = indexByCredential[credential.name] {
-                index = known
-            } else {
-                index = UInt16(pools.count)
-                indexByCredential[credential.name] = index
-                pools.append(try pool(for: credential, sources))
+            var ofEnvironment: [(Configuration.APNS.Environment, UInt16)] = []
+            for credential in credentials {
+                let index = indexByCredential[credential.name] ?? UInt16(pools.count)
+                if Int(index) == pools.count {
+                    indexByCredential[credential.name] = index
+                    let (identity, status) = try load(credential)
+                    pools.append(pool(for: credential, identity, status))
+                }
+                ofEnvironment.append((configuration.endpoint(of: credential).environment, index))
             }
-            let route = AppRoute(pool: index, app: UInt16(number))
+            let route = AppRoute(
+                app: UInt16(number), pool: ofEnvironment[0].1,
+                production: ofEnvironment.first { $0.0 == .production }?.1,
+                development: ofEnvironment.first { $0.0 == .development }?.1)
             for topic in app.topics { routes[topic] = route }
         }
         return (pools, routes)
+    }
+
+    /// Loads all files and returns the plan; for checks.
+    func plan() throws(WorkerError) -> (pools: [CredentialPoolPlan], routes: [String: AppRoute]) {
+        let loader = CredentialLoader(configuration: configuration, sources: ProviderTokenSources())
+        return try plan { credential throws(WorkerError) in (try loader.load(credential), CredentialStatus())
+        }
+    }
+
+    /// Returns the plan with credentials that are loaded.
+    func plan(
+        _ keeper: CredentialKeeper
+    ) throws(WorkerError) -> (pools: [CredentialPoolPlan], routes: [String: AppRoute]) {
+        try plan { credential throws(WorkerError) in
+            guard let loaded = keeper.loaded(credential) else {
+                throw .credential("credentials.\(credential.name): is not loaded; report this as a bug")
+            }
+            return loaded
+        }
     }
 
     /// Returns each shard's limits by an app's number: an even share of the worker's limits. A hash of the tokens
@@ -59,43 +87,34 @@ struct CredentialPoolPlanner {
     }
 
     private func pool(
-        for credential: Configuration.Credential, _ sources: ProviderTokenSources
-    ) throws(WorkerError) -> CredentialPoolPlan {
+        for credential: Configuration.Credential, _ identity: CredentialIdentity, _ status: CredentialStatus
+    ) -> CredentialPoolPlan {
         let apns = configuration.apns
-        var options = ClientTLSOptions()
-        if let file = apns.caFile { options.trust = .authorities(.file(file)) }
-        options.minimumVersion = apns.tlsMinimum == .tls13 ? .tls13 : .tls12
-        var tokens: ProviderTokenSource?
-        do {
-            switch credential.kind {
-            case .token(let keyFile, let keyID, let teamID):
-                let key = try TokenCredential(
-                    keyID: KeyID(keyID), teamID: TeamID(teamID), key: SigningKey(path: keyFile))
-                tokens = try sources.source(for: key)
-            case .certificate(let certificateFile, let keyFile):
-                options.identity = TLSIdentity(
-                    certificateChain: .file(certificateFile), privateKey: .file(keyFile))
-            }
-            var pool = ConnectionPool.Configuration(host: apns.host, port: UInt16(apns.port))
-            pool.connections = credential.connections ?? apns.connections
-            pool.maximumConnections = max(
-                pool.connections, credential.maxConnections ?? apns.maxConnections)
-            pool.growthInterval = apns.growthInterval
-            pool.idleTimeout = apns.idleTimeout
-            pool.maximumAge = apns.maxConnectionAge
-            pool.connection.permit = permit
-            pool.connection.proxy = try proxy()
-            pool.connection.connectTimeout = apns.connectTimeout
-            pool.connection.requestTimeout = apns.requestTimeout
-            pool.progressTimeout = apns.progressTimeout
-            pool.connection.pingInterval = apns.pingInterval
-            pool.connection.session.waitsForAuthentication = tokens != nil
-            return CredentialPoolPlan(
-                name: credential.name, authority: Self.authority(host: apns.host, port: apns.port),
-                pool: pool, context: try TLSContext.client(options), tokens: tokens)
-        } catch {
-            throw .credential("credentials.\(credential.name): \(error)")
-        }
+        let endpoint = configuration.endpoint(of: credential)
+        var pool = ConnectionPool.Configuration(host: endpoint.host, port: UInt16(endpoint.port))
+        pool.serverName = endpoint.authority.map(Self.host(ofAuthority:))
+        pool.connections = credential.connections ?? apns.connections
+        pool.maximumConnections = max(pool.connections, credential.maxConnections ?? apns.maxConnections)
+        pool.growthInterval = apns.growthInterval
+        pool.idleTimeout = apns.idleTimeout
+        pool.maximumAge = apns.maxConnectionAge
+        pool.connection.permit = permit
+        pool.connection.proxy = identity.proxy
+        pool.connection.connectTimeout = apns.connectTimeout
+        pool.connection.requestTimeout = apns.requestTimeout
+        pool.progressTimeout = apns.progressTimeout
+        pool.connection.pingInterval = apns.pingInterval
+        pool.connection.session.waitsForAuthentication = identity.keys != nil
+        return CredentialPoolPlan(
+            name: credential.name, environment: endpoint.environment,
+            authority: endpoint.authority ?? Self.authority(host: endpoint.host, port: endpoint.port),
+            pool: pool, identity: identity, status: status)
+    }
+
+    /// Returns the host of an authority: without port, and without the brackets of an IPv6 address.
+    static func host(ofAuthority authority: String) -> String {
+        if authority.hasPrefix("[") { return String(authority.dropFirst().prefix { $0 != "]" }) }
+        return String(authority.prefix { $0 != ":" })
     }
 
     /// Returns the `:authority` of requests (RFC 9113 §8.3.1). An IPv6 address is put in brackets, and the scheme's own
@@ -103,26 +122,6 @@ struct CredentialPoolPlanner {
     static func authority(host: String, port: Int) -> String {
         let host = host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host
         return port == 443 ? host : "\(host):\(port)"
-    }
-
-    private func proxy() throws(WorkerError) -> ProxyConfiguration? {
-        guard let proxy = configuration.apns.proxy else { return nil }
-        var password: String?
-        if let file = proxy.passwordFile {
-            do {
-                let text = try String(contentsOfFile: file, encoding: .utf8)
-                password = text.split(whereSeparator: \.isNewline).first.map(String.init)
-            } catch {
-                throw .credential(
-                    "apns.proxy.password-file: cannot read \(file); check that it exists and is readable")
-            }
-            guard password != nil else {
-                throw .credential(
-                    "apns.proxy.password-file: \(file) is empty; write the password into its first line")
-            }
-        }
-        return ProxyConfiguration(
-            host: proxy.host, port: UInt16(proxy.port), user: proxy.user, password: password)
     }
 
     /// Returns one shard's limits and retry settings. The worker's rates and tables are shared out evenly.

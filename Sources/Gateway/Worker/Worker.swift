@@ -48,6 +48,8 @@ public final class Worker: Sendable {
     let intake: Intake
     let shards: [Shard]
     private let bytesInFlight: InFlightBytes
+    private let credentials: CredentialKeeper
+    private let watcher = CredentialWatcher()
     /// Store, open until the worker's end. Nil without a store: items that wait for long then wait in memory.
     package let store: RetryStore?
     private let stopped = BlockingFlag()
@@ -83,7 +85,9 @@ public final class Worker: Sendable {
 
         let permit = SendPermit(until: MonotonicTime(nanoseconds: 0))
         let planner = CredentialPoolPlanner(configuration, permit: permit)
-        let (pools, routes) = try planner.plan()
+        let credentials = try CredentialKeeper(configuration, logger: logger)
+        self.credentials = credentials
+        let (pools, routes) = try planner.plan(credentials)
         let properties = KafkaSetup(configuration.kafka)
         try properties.prepareTopics(changelog: configuration.store?.hasChangelog == true, logger: logger)
 
@@ -178,14 +182,37 @@ public final class Worker: Sendable {
     public func start() {
         for shard in shards { shard.start() }
         intake.start()
+        credentials.warnOfExpiries(at: ClockReading.now().wallSeconds)
+        watcher.start(files: { [credentials] in credentials.files }) { [self] step in
+            renewCredentials(reportsFaults: step == .settled)
+            credentials.warnOfExpiries(at: ClockReading.now().wallSeconds)
+        }
         logger.info(
             "worker started",
             metadata: [
                 "shards": "\(shards.count)", "apps": "\(configuration.apps.count)",
                 "jobs-topic": "\(configuration.kafka.topics.jobs)", "group": "\(configuration.kafka.groupID)",
-                "apns": "\(configuration.apns.host):\(configuration.apns.port)",
+                "credentials":
+                    "\(credentials.reports.map { "\($0.name) (\($0.environment.rawValue))" }.joined(separator: ", "))",
             ])
     }
+
+    /// Looks at the files of the credentials, and takes changed ones over: new connections use them, and replace those
+    /// before. A faulty file is logged and counted, and the credential before stays in use. Any thread but a loop's.
+    ///
+    /// - Parameter configuration: settings that may name other files and keys; nil means those before.
+    public func renewCredentials(_ configuration: Configuration? = nil) {
+        renewCredentials(configuration, reportsFaults: true)
+    }
+
+    private func renewCredentials(_ configuration: Configuration? = nil, reportsFaults: Bool) {
+        let renewed = credentials.renew(configuration, reportsFaults: reportsFaults)
+        guard !renewed.isEmpty else { return }
+        for shard in shards { shard.loop.execute { shard.renew(renewed) } }
+    }
+
+    /// States of the worker's credentials, by name. Any thread.
+    public var credentialReports: [CredentialReport] { credentials.reports }
 
     /// Requests an orderly stop. Jobs in flight end within the drain deadline, offsets are committed, and the worker
     /// leaves the group. Any thread; returns at once.
@@ -197,6 +224,7 @@ public final class Worker: Sendable {
     /// Waits for the worker's end, whatever caused it, and ends the threads.
     public func waitUntilStopped() -> WorkerResult {
         stopped.wait()
+        watcher.stop()
         let last = snapshot()
         lastSnapshot.snapshot.withLock { $0 = last }
         for shard in shards {

@@ -34,15 +34,16 @@ public struct WorkerFailure: Sendable, Equatable, CustomStringConvertible {
 /// ```
 public final class WorkerSupervisor: Sendable {
     private struct State {
+        /// Settings of the next worker; credentials may be renewed.
+        var configuration: Configuration
         var worker: Worker?
         var isStopping = false
     }
 
-    private let configuration: Configuration
     private let logger: Logger
     private let started: @Sendable (Worker) -> Void
     private let ended: @Sendable (WorkerResult) -> Void
-    private let state = Mutex(State())
+    private let state: Mutex<State>
     private let stopping = BlockingFlag()
 
     /// Time after which a running worker counts as having mended the earlier failure.
@@ -60,7 +61,7 @@ public final class WorkerSupervisor: Sendable {
         started: @escaping @Sendable (Worker) -> Void = { _ in },
         ended: @escaping @Sendable (WorkerResult) -> Void = { _ in }
     ) {
-        self.configuration = configuration
+        state = Mutex(State(configuration: configuration))
         self.logger = logger
         self.started = started
         self.ended = ended
@@ -108,6 +109,7 @@ public final class WorkerSupervisor: Sendable {
     }
 
     private func runOne(restarts: Int, _ failures: inout UInt32) throws -> WorkerResult {
+        let configuration = state.withLock { $0.configuration }
         let worker = try Worker(configuration: configuration, logger: logger, restarts: restarts)
         let isStopping = state.withLock { state in
             state.worker = worker
@@ -125,6 +127,17 @@ public final class WorkerSupervisor: Sendable {
     }
 
     private var isStopping: Bool { state.withLock { $0.isStopping } }
+
+    /// Takes renewed credentials over: their files, keys and proxies. Other settings stay until the process restarts. Any
+    /// thread but a loop's; returns when the files were read.
+    public func renewCredentials(_ configuration: Configuration) {
+        let worker = state.withLock { state in
+            state.configuration = state.configuration.adopting(
+                credentials: configuration.credentials, apns: configuration.apns)
+            return state.worker
+        }
+        worker?.renewCredentials(configuration)
+    }
 
     /// Requests an orderly stop of the present worker. Any thread; returns at once.
     public func requestStop() {

@@ -37,7 +37,8 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         let left = configuration.connectTimeout - .nanoseconds(Int64(clamping: taken))
         configuration.connectTimeout = max(left, configuration.connectTimeout / 2)
         let connection = ClientConnection(
-            number: number, addresses: ordered, serverName: self.configuration.host,
+            number: number, generation: machine.members[Int(number)].generation, addresses: ordered,
+            serverName: self.configuration.host, certificateName: self.configuration.serverName,
             port: self.configuration.port, context: context, fields: fields, configuration: configuration,
             loop: loop, owner: self)
         connections[Int(number)] = connection

@@ -10,6 +10,8 @@ public final class ConnectionPool {
     public struct Configuration: Sendable {
         public var host: String
         public var port: UInt16
+        /// Name that the server's certificate has; nil means the host.
+        public var serverName: String?
         /// Number of connections that stay open.
         public var connections = 2
         /// Number of connections that the pool grows to under load; nil means that the pool does not grow.
@@ -78,13 +80,13 @@ public final class ConnectionPool {
         }
     }
 
-    public let configuration: Configuration
-    /// Header fields that repeat in this pool's requests.
-    public let fields: StableFields
+    public private(set) var configuration: Configuration
+    /// Header fields that repeat in requests on new connections.
+    public private(set) var fields: StableFields
     /// Scheduler of the waiting requests; decides which connection sends each.
     public var scheduler: StreamScheduler
 
-    let context: TLSContext
+    private(set) var context: TLSContext
     let resolver: AddressResolver
     let loop: EventLoop
     unowned let delegate: any ConnectionPoolDelegate
@@ -188,6 +190,60 @@ public final class ConnectionPool {
         /// When the successor is open, however young the connection is. The connection stays while openings wait for
         /// their back-off. A server that asks for this on each connection would otherwise have each one replaced.
         case ifOpeningsAreAllowed
+    }
+
+    /// Generation of the credential with which connections are opened; from 0.
+    public var generation: UInt32 { machine.generation }
+
+    /// Credential of connections, and the way to the server.
+    public struct Identity {
+        public var context: TLSContext
+        public var fields: StableFields
+        /// Proxy to dial through; nil means none.
+        public var proxy: ProxyConfiguration?
+
+        public init(context: TLSContext, fields: StableFields, proxy: ProxyConfiguration?) {
+            self.context = context
+            self.fields = fields
+            self.proxy = proxy
+        }
+    }
+
+    /// Opens connections with another credential from now on, and replaces those of other generations. Each serves
+    /// until its successor is open, unless `atOnce` is set: then it takes no further request.
+    ///
+    /// - Parameter generation: a new number, or that of an earlier credential to undo its renewal.
+    public func renew(_ identity: Identity, generation: UInt32, atOnce: Bool) {
+        context = identity.context
+        fields = identity.fields
+        configuration.connection.proxy = identity.proxy
+        machine.renew(generation: generation, atOnce: atOnce, now: loop.now.nanoseconds)
+        machine.endStop(now: loop.now.nanoseconds)
+        carryOut()
+    }
+
+    /// Replaces the connections that are younger than `age`, because the provider token changes.
+    public func renewYoung(age: Duration) {
+        machine.renewYoung(age: age.wholeNanoseconds, now: loop.now.nanoseconds)
+        carryOut()
+    }
+
+    /// Whether a connection of the generation is open.
+    public func hasOpenConnection(ofGeneration generation: UInt32) -> Bool {
+        connections.contains { $0.map { $0.generation == generation && $0.isOpen } ?? false }
+    }
+
+    /// Whether requests are sent: the circuit is closed, and the pool isn't stopped.
+    public var isServing: Bool { machine.circuit == .closed && machine.stoppedUntil == nil }
+
+    /// Whether a connection of the generation exists, in any state.
+    public func hasConnection(ofGeneration generation: UInt32) -> Bool {
+        machine.members.contains { $0.phase != .free && $0.generation == generation }
+    }
+
+    /// Returns the generation of the credential of a connection.
+    public func generation(ofConnection number: UInt32) -> UInt32 {
+        Int(number) < machine.members.count ? machine.members[Int(number)].generation : machine.generation
     }
 
     /// Drains one connection and opens another in its place.

@@ -106,6 +106,7 @@ public enum PoolRotationCause: String, Sendable, Equatable, CustomStringConverti
     case age = "its age"
     case streamIDs = "its stream ids are nearly used up"
     case doubt = "a server error"
+    case renewal = "the credential was renewed"
     case noProgress = "the server leaves it no stream or window for requests"
     public var description: String { rawValue }
 }

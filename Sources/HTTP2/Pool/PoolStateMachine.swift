@@ -73,6 +73,10 @@ struct PoolStateMachine {
     struct Member {
         var phase = Phase.free
         var since: UInt64 = 0
+        /// Generation of the credential with which the connection was opened.
+        var generation: UInt32 = 0
+        /// The connection is being replaced because of its generation alone.
+        var isOutdated = false
         var rotateAt = UInt64.max
         /// Time since which the connection in reserve has had no request in flight; nil while a request is in flight.
         var idleSince: UInt64?
@@ -93,6 +97,8 @@ struct PoolStateMachine {
 
     let limits: PoolLimits
     var members: [Member]
+    /// Generation of the credential with which connections are opened.
+    var generation: UInt32 = 0
     var actions: [Action] = []
     /// Set by ``setCircuit(_:)``.
     var circuit = PoolCircuit.closed
@@ -158,6 +164,12 @@ struct PoolStateMachine {
 
     mutating func opened(_ number: UInt32, now: UInt64) {
         guard members[Int(number)].phase == .opening else { return }
+        guard members[Int(number)].generation == generation else {
+            // The credential was renewed meanwhile.
+            members[Int(number)].isCounted = true
+            drain(Int(number))
+            return maintain(now: now)
+        }
         members[Int(number)].phase = .active
         members[Int(number)].since = now
         members[Int(number)].rotateAt = limits.maximumAge == 0 ? .max : now + rotationAge()
@@ -343,7 +355,7 @@ struct PoolStateMachine {
         if !isClosing { drainReplaced() }
         while mayOpen, earliestOpening <= now {
             guard let free = members.firstIndex(where: { $0.phase == .free }) else { return }
-            members[free] = Member(phase: .opening, since: now)
+            members[free] = Member(phase: .opening, since: now, generation: generation)
             lastOpening = now
             pauseAfterOpening(now: now)
             actions.append(.open(UInt32(free)))

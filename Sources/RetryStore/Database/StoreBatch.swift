@@ -36,7 +36,9 @@ public struct StoreBatch: ~Copyable, Sendable {
                 storage.writes, partition.items.handle, key, keyCount,
                 value.baseAddress!.assumingMemoryBound(to: CChar.self), value.count)
         }
-        let suspended = push.progress.wait == .suspended ? StoredPush.topicHash(push.push.topic) : nil
+        let suspended =
+            push.progress.wait == .suspended
+            ? StoredPush.topicHash(push.push.topic, push.push.environment) : nil
         putDue(partition, key, due: due, replacing: replacingDue, suspended, valueCount: value.count)
     }
 

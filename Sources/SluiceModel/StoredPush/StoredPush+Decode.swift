@@ -86,14 +86,34 @@ extension StoredPush {
         let start =
             bytes.count - Int(UInt16(littleEndian: payload)) - Int(bytes[Place.collapseCount]) - length
         guard start >= Place.end else { return nil }
-        return topicHash(UnsafeRawBufferPointer(rebasing: bytes[start..<start + length]))
+        let environment = bytes[0] == extendedVersion ? further(of: bytes, flags)?.environment : nil
+        return topicHash(UnsafeRawBufferPointer(rebasing: bytes[start..<start + length]), environment)
     }
 
-    /// Returns a hash of a topic's name (FNV-1a), by which a store finds the pushes that wait with the topic. Two
-    /// topics may have the same hash.
-    public static func topicHash(_ name: UnsafeRawBufferPointer) -> UInt32 {
+    /// Returns the flags of further parts without decoding the parts before; nil when the bytes end before.
+    private static func further(of bytes: UnsafeRawBufferPointer, _ flags: Flags) -> Extension? {
+        // Created, polled, partition and offset; failures follow attempts.
+        let optional: [Flags] = [
+            .expiration, .deliverAt, .registeredAt, .receiptTimeout, .attempts, .attempts, .firstSent,
+            .expiry,
+            .wake, .storeVersion,
+        ]
+        let numbers = 4 + optional.count { flags.contains($0) }
+        var reader = NumberReader(bytes, from: Place.end)
+        for _ in 0..<numbers {
+            guard (try? reader.number(.extendedFlags)) != nil else { return nil }
+        }
+        return (try? reader.number(.extendedFlags)).map { Extension(rawValue: $0) }
+    }
+
+    /// Returns a hash of a topic's name and of the environment that a push names (FNV-1a). By the hash a store finds
+    /// the pushes that wait with the topic. Two topics may have the same hash.
+    public static func topicHash(
+        _ name: UnsafeRawBufferPointer, _ environment: JobEnvironment? = nil
+    ) -> UInt32 {
         var hash: UInt32 = 0x811c_9dc5
         for byte in name { hash = (hash ^ UInt32(byte)) &* 0x0100_0193 }
+        if let environment { hash = (hash ^ UInt32(environment.rawValue) ^ 0xff) &* 0x0100_0193 }
         return hash
     }
 

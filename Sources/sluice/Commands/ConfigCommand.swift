@@ -35,24 +35,24 @@ struct ConfigCommand: ParsableCommand {
             table.add("kafka", "\(kafka.bootstrapServers), group \(kafka.groupID)")
             table.add(
                 "topics", "\(kafka.topics.jobs) → \(kafka.topics.outcomes), \(kafka.topics.deadLetters)")
-            table.add(
-                "apns",
-                "\(apns.environment.rawValue), \(apns.host):\(apns.port), TLS \(apns.tlsMinimum.rawValue) or later"
-            )
             for app in configuration.apps {
-                guard let credential = configuration.credential(of: app) else { continue }
-                let connections = credential.connections ?? apns.connections
-                table.add(
-                    "app \(app.name)",
-                    "\(app.topics.joined(separator: ", ")); \(describe(credential.kind)); "
-                        + "\(Numbers.counted(connections, "connection")) in its pool")
+                for credential in configuration.credentials(of: app) {
+                    let endpoint = configuration.endpoint(of: credential)
+                    let connections = credential.connections ?? apns.connections
+                    table.add(
+                        "app \(app.name)",
+                        "\(app.topics.joined(separator: ", ")); \(describe(credential.kind)); "
+                            + "\(endpoint.environment.rawValue), \(endpoint.host):\(endpoint.port), TLS \(apns.tlsMinimum.rawValue) or later; "
+                            + "\(Numbers.counted(connections, "connection")) in its pool")
+                }
             }
             return table.lines(indent: 2)
         }
 
         private func describe(_ kind: Configuration.Credential.Kind) -> String {
             switch kind {
-            case .token(_, let keyID, let teamID): "key \(keyID) of team \(teamID)"
+            case .token(let keys, let teamID):
+                "\(keys.count == 1 ? "key" : "keys") \(keys.map(\.id).joined(separator: ", ")) of team \(teamID)"
             case .certificate(let certificateFile, _): "certificate \(certificateFile)"
             }
         }

@@ -23,6 +23,10 @@ struct RunCommand: ParsableCommand {
             When Kafka has fenced the worker, for example because a broker was away for long, the worker restarts in \
             the same process: with new Kafka clients, from the committed offsets.
 
+            The files of keys and certificates are watched. A changed file is checked and taken over without a restart; a \
+            faulty one is logged, and the credential before stays in use. SIGHUP reads the configuration again for other \
+            key files, key identifiers and proxies of the credentials.
+
             Logs go to standard error (log.level, log.format), never with device tokens, provider tokens or payloads.
 
             The admin endpoint (admin.listen) answers /livez, /readyz, /metrics and /store over HTTP, from before the \
@@ -58,7 +62,7 @@ struct RunCommand: ParsableCommand {
         ProcessMemory.setDumpable(false)
         let callersMask = umask(0o077)
         let configuration = try loadConfiguration(config)
-        let stop = StopSignals(watchesInput: lifetime.stopWithInput)
+        let stop = StopSignals(watchesInput: lifetime.stopWithInput, takesHangup: true)
         let logger = Logger(label: "sluice") { _ in LineLogHandler(configuration.log) }
         protectSecrets(configuration, logger)
         let refusedHosts = AdminCounter()
@@ -80,6 +84,16 @@ struct RunCommand: ParsableCommand {
             // No snapshot may be under way when the worker ends.
             reporting.end()
             supervisor.requestStop()
+        }
+        stop.onHangup { [config] in
+            do throws(ConfigurationError) {
+                logger.notice("SIGHUP: the configuration's credentials are read again")
+                supervisor.renewCredentials(try Configuration.load(path: config))
+            } catch {
+                logger.error(
+                    "the configuration can't be read again; the settings before stay in use",
+                    metadata: ["error": "\(error)"])
+            }
         }
         let result: WorkerResult
         do {

@@ -15,7 +15,8 @@ extension PoolReport {
 
     private var metadata: Logger.Metadata {
         var metadata: Logger.Metadata = [
-            "credential": "\(credential)", "shard": "\(shard)", "circuit": "\(pool.circuit)",
+            "credential": "\(credential)", "environment": "\(environment.rawValue)", "shard": "\(shard)",
+            "circuit": "\(pool.circuit)",
             "connections": "\(pool.openConnections)", "target-connections": "\(pool.targetConnections)",
             "in-flight": "\(pool.inFlight)", "waiting": "\(pool.waiting)",
         ]
@@ -56,7 +57,8 @@ extension PoolReport {
     private func metadata(of connection: PoolSnapshot.Connection) -> Logger.Metadata {
         let statistics = connection.statistics
         return [
-            "credential": "\(credential)", "shard": "\(shard)", "connection": "\(connection.number)",
+            "credential": "\(credential)", "environment": "\(environment.rawValue)", "shard": "\(shard)",
+            "connection": "\(connection.number)",
             "state": "\(connection.state)", "address": "\(connection.address)",
             "in-flight": "\(statistics.inFlight)", "stream-limit": "\(statistics.streamLimit)",
             "requests": "\(statistics.requests)", "bytes-sent": "\(statistics.bytesSent)",

@@ -2,7 +2,7 @@ import ArgumentParser
 import Foundation
 import Synchronization
 
-/// SIGINT and SIGTERM, as requests.
+/// SIGINT and SIGTERM, as requests; SIGHUP, where a command has a use for it.
 ///
 /// Both signals are blocked in the calling thread, and so in every thread it starts afterwards (librdkafka's too). A
 /// thread of their own handles them, so nothing runs inside a signal handler. The first signal is a request. The second
@@ -11,6 +11,7 @@ final class StopSignals: Sendable {
     private struct State {
         var isRequested = false
         var handlers: [@Sendable () -> Void] = []
+        var hangupHandlers: [@Sendable () -> Void] = []
     }
 
     private let state = Mutex(State())
@@ -18,15 +19,22 @@ final class StopSignals: Sendable {
 
     /// Call this on the main thread before anything starts a thread.
     ///
-    /// - Parameter watchesInput: The end of standard input is a request as well.
-    init(watchesInput: Bool = false) {
-        var signals = StopSignals.signalSet
+    /// - Parameters:
+    ///   - watchesInput: The end of standard input is a request as well.
+    ///   - takesHangup: SIGHUP calls the handlers of ``onHangup(_:)``; otherwise it ends the process.
+    init(watchesInput: Bool = false, takesHangup: Bool = false) {
+        let set = StopSignals.signalSet(takesHangup)
+        var signals = set
         pthread_sigmask(SIG_BLOCK, &signals, nil)
         let thread = Thread { [self] in
             while true {
-                var signals = StopSignals.signalSet
+                var signals = set
                 var signal: Int32 = 0
                 guard sigwait(&signals, &signal) == 0 else { continue }
+                if signal == SIGHUP {
+                    for handler in state.withLock({ $0.hangupHandlers }) { handler() }
+                    continue
+                }
                 if !request() { _exit(128 + signal) }
             }
         }
@@ -35,11 +43,12 @@ final class StopSignals: Sendable {
         if watchesInput { watchInput() }
     }
 
-    private static var signalSet: sigset_t {
+    private static func signalSet(_ takesHangup: Bool) -> sigset_t {
         var set = sigset_t()
         sigemptyset(&set)
         sigaddset(&set, SIGINT)
         sigaddset(&set, SIGTERM)
+        if takesHangup { sigaddset(&set, SIGHUP) }
         return set
     }
 
@@ -81,6 +90,11 @@ final class StopSignals: Sendable {
             return state.isRequested
         }
         if runsNow { handler() }
+    }
+
+    /// Runs a closure at each SIGHUP, on the signals' thread.
+    func onHangup(_ handler: @escaping @Sendable () -> Void) {
+        state.withLock { $0.hangupHandlers.append(handler) }
     }
 
     /// Blocks until a stop is requested or the time is over. Returns true when a stop is requested.

@@ -80,7 +80,7 @@ extension ClientConnection: DialerOwner {
             let owned = socket
             socket = -1
             transport = try TLSTransport(
-                context: context, fileDescriptor: owned, serverName: serverName, gathersOutput: true)
+                context: context, fileDescriptor: owned, serverName: certificateName, gathersOutput: true)
         } catch {
             return close(.tls(error))
         }

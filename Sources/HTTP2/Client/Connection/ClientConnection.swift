@@ -41,6 +41,8 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
 
     /// The owner's number of this connection.
     public let number: UInt32
+    /// Generation of the owner's credential with which the connection was made.
+    public let generation: UInt32
     /// Address of the peer; until TCP is up, the first of the addresses to try.
     public internal(set) var address: SocketAddress
     var state = State.connecting
@@ -50,6 +52,8 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     let configuration: Configuration
     let context: TLSContext
     let serverName: String
+    /// Name that the certificate must have, sent as SNI.
+    let certificateName: String
     let port: UInt16
     unowned let owner: any ClientConnectionOwner
 
@@ -107,17 +111,21 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
 
     /// - Parameters:
     ///   - addresses: the server's addresses, or the proxy's if there is one, in the order to try them; at least one.
-    ///   - serverName: name that is checked against the certificate, sent as SNI and sent to the proxy.
+    ///   - serverName: name of the server, sent to the proxy.
+    ///   - certificateName: name that is checked against the certificate and sent as SNI; nil means the server's.
     ///   - port: the server's port; only a proxy receives it.
     public init(
-        number: UInt32, addresses: [SocketAddress], serverName: String, port: UInt16, context: TLSContext,
+        number: UInt32, generation: UInt32 = 0, addresses: [SocketAddress], serverName: String,
+        certificateName: String? = nil, port: UInt16, context: TLSContext,
         fields: StableFields, configuration: Configuration, loop: EventLoop, owner: any ClientConnectionOwner
     ) {
         precondition(!addresses.isEmpty, "a connection needs an address")
         self.number = number
+        self.generation = generation
         self.addresses = addresses
         address = addresses[0]
         self.serverName = serverName
+        self.certificateName = certificateName ?? serverName
         self.port = port
         self.context = context
         self.configuration = configuration

@@ -1,0 +1,71 @@
+import StreamScheduling
+
+/// Replacement of connections because their credential changes. No such replacement counts as a failure.
+///
+///     open with the old credential ── renewed ──▶ retiring ── successor open ──▶ draining
+///                  ▲                                  │
+///                  └───────── renewal undone ─────────┘
+extension PoolStateMachine {
+    /// Opens connections with another generation of the credential from now on, and replaces the others. Each serves
+    /// until its successor is open. With an earlier generation, the renewal is undone: connections of that generation
+    /// stay.
+    ///
+    /// - Parameter atOnce: the others take no further request, because the server refuses their credential.
+    mutating func renew(generation new: UInt32, atOnce: Bool, now: UInt64) {
+        guard !isClosing, new != generation else { return }
+        generation = new
+        for index in members.indices {
+            let member = members[index]
+            if member.generation == new {
+                guard member.phase == .retiring, member.isOutdated else { continue }
+                members[index].phase = .active
+                members[index].isOutdated = false
+                actions.append(.report(UInt32(index)))
+                continue
+            }
+            switch member.phase {
+            case .active, .reserve:
+                if atOnce {
+                    drainOutdated(index)
+                } else {
+                    members[index].isOutdated = true
+                    retire(index, .renewal)
+                }
+            case .retiring where atOnce: drainOutdated(index)
+            // A connection that opens too late is noticed as it opens.
+            case .opening, .retiring, .draining, .free: break
+            }
+        }
+        maintain(now: now)
+    }
+
+    /// Replaces the connections that are younger than `age`, in nanoseconds, at once. APNs would take the new provider
+    /// token on such a connection as an update too many.
+    mutating func renewYoung(age: UInt64, now: UInt64) {
+        guard !isClosing else { return }
+        for index in members.indices where now < members[index].since + age {
+            switch members[index].phase {
+            case .active, .reserve, .retiring: drainOutdated(index)
+            case .opening, .draining, .free: break
+            }
+        }
+        maintain(now: now)
+    }
+
+    private mutating func drainOutdated(_ index: Int) {
+        let phase = members[index].phase
+        members[index].isCounted = true
+        actions.append(.changed(.rotates(connection: UInt32(index), .renewal)))
+        drain(index)
+        if phase == .reserve { target = max(limits.minimum, target - 1) }
+        if case .halfOpen = circuit { actions.append(.reportAll) }
+    }
+
+    /// Ends a stop of the pool early, because the credential has changed.
+    mutating func endStop(now: UInt64) {
+        guard stoppedUntil != nil else { return }
+        stoppedUntil = nil
+        actions.append(.reportAll)
+        maintain(now: now)
+    }
+}
