@@ -83,7 +83,7 @@ let package = Package(
             dependencies: ["EventLoop", "CNghttp2", "COpenSSL", "SluiceModel", "StreamScheduling"],
             exclude: ["README.md"], swiftSettings: hot),
         .target(
-            name: "APNS", dependencies: ["HTTP2", "SluiceModel", "COpenSSL"],
+            name: "APNS", dependencies: ["EventLoop", "HTTP2", "SluiceModel", "COpenSSL"],
             exclude: ["README.md"], swiftSettings: hot),
         .target(name: "Kafka", dependencies: ["CRdkafka"], swiftSettings: strict),
         .target(
@@ -184,7 +184,8 @@ let package = Package(
             name: "HTTP2Tests", dependencies: ["HTTP2", "CNghttp2", "FrameFuzzing", "TestSupport"],
             swiftSettings: strict),
         .testTarget(
-            name: "APNSTests", dependencies: ["APNS", "CNghttp2", "TestSupport"], swiftSettings: strict),
+            name: "APNSTests", dependencies: ["APNS", "CNghttp2", "EventLoop", "HTTP2", "TestSupport"],
+            swiftSettings: strict),
         .testTarget(
             name: "KafkaTests", dependencies: ["DeliveryCore", "Kafka", "TestSupport"], swiftSettings: strict),
         .testTarget(

@@ -43,12 +43,15 @@ final class Harness {
     var bodies: [[UInt8]] = []
     var log: [String] = []
 
-    init(waits: Bool = false, maximumStreams: Int = 100) {
+    init(
+        waits: Bool = false, maximumStreams: Int = 100, maximumBody: Int = ClientSession.maximumResponseBody
+    ) {
         topic = fields.add(name: "apns-topic", value: Array("com.example.app".utf8))
         name = fields.add(name: "apns-id")
         var configuration = ClientSession.Configuration()
         configuration.waitsForAuthentication = waits
         configuration.maximumStreams = maximumStreams
+        configuration.maximumBody = maximumBody
         session = ClientSession(configuration: configuration, fields: fields)
     }
 

@@ -68,11 +68,60 @@ import Testing
             let ours = decode(&decoder, block)
             let theirs = block.withUnsafeBytes { try? reference.inflate($0) }
             guard let ours, let theirs, ours.status == theirs.status, ours.isMalformed == theirs.isMalformed,
-                ours.status == 200 || ours.retryAfterSeconds == theirs.retryAfterSeconds
+                ours.status == 200 || ours.retryAfterSeconds == theirs.retryAfterSeconds,
+                Array(decoder.uniqueID(ours)) == Array(reference.uniqueID(theirs))
             else {
                 Issue.record("seed \(seed) step \(step): \(fields) read as \(String(describing: ours))")
                 return
             }
+        }
+    }
+
+    /// The first answer puts the name into the table, the later ones name it by its index.
+    @Test func uniqueIdentifierIsReadFromEachAnswer() throws {
+        let server = Server()
+        var decoder = HeaderBlockDecoder()
+        for number in 0..<5 {
+            let block = server.encode([
+                (":status", "200", isIndexed: true),
+                ("apns-unique-id", "id-\(number)", isIndexed: number == 0),
+            ])
+            let fields = try #require(decode(&decoder, block))
+            #expect(Array(decoder.uniqueID(fields)) == Array("id-\(number)".utf8))
+        }
+        let plain = try #require(decode(&decoder, server.encode([(":status", "200", isIndexed: true)])))
+        #expect(decoder.uniqueID(plain).isEmpty)
+    }
+
+    @Test func uniqueIdentifierOverItsLimitIsNotKept() throws {
+        let server = Server()
+        var decoder = HeaderBlockDecoder()
+        let limit = HeaderBlockDecoder.maximumUniqueID
+        for count in [limit, limit + 1] {
+            let text = String(repeating: "x", count: count)
+            let block = server.encode([
+                (":status", "200", isIndexed: true), ("apns-unique-id", text, isIndexed: false),
+            ])
+            let fields = try #require(decode(&decoder, block))
+            #expect(fields.status == 200)
+            #expect(decoder.uniqueID(fields).count == (count == limit ? count : 0))
+        }
+    }
+
+    @Test func allFieldsAreKeptWhenAsked() throws {
+        let server = Server()
+        var decoder = HeaderBlockDecoder(keepsFields: true)
+        for number in 0..<3 {
+            let block = server.encode([
+                (":status", "201", isIndexed: true), ("apns-channel-id", "c\(number)", isIndexed: false),
+                ("date", "now", isIndexed: true),
+            ])
+            _ = try #require(decode(&decoder, block))
+            #expect(
+                decoder.fields == [
+                    AnswerField(name: "apns-channel-id", value: "c\(number)"),
+                    AnswerField(name: "date", value: "now"),
+                ])
         }
     }
 

@@ -15,7 +15,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         lookup.start()
     }
 
-    func lookup(_ lookup: AddressLookup, ended end: LookupEnd) {
+    package func lookup(_ lookup: AddressLookup, ended end: LookupEnd) {
         let number = lookup.number
         lookups[Int(number)] = nil
         guard !machine.isClosing else { return }
@@ -184,7 +184,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
 
 /// Carries a value that belongs to one event loop through a `@Sendable` closure that runs on that loop.
 // Sendable: the value is only used on the loop that it was taken from.
-struct LoopConfined<Value>: @unchecked Sendable {
-    let value: Value
-    init(_ value: Value) { self.value = value }
+package struct LoopConfined<Value>: @unchecked Sendable {
+    package let value: Value
+    package init(_ value: Value) { self.value = value }
 }

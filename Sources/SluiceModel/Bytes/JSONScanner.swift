@@ -29,20 +29,20 @@ public struct StaticText: Hashable, Sendable, CustomStringConvertible {
 /// The scanner validates a text that simdjson refused, and reports the byte and the reason. It accepts texts that RFC
 /// 8259 allows and simdjson refuses (numbers beyond 64 bits, lone escaped surrogates). The scanner also walks the
 /// members of a structured-mode document, and returns slices of the original text.
-struct JSONScanner {
+package struct JSONScanner {
     /// Deepest nesting of objects and arrays.
     static let maximumDepth = 128
 
     private let bytes: UnsafeRawBufferPointer
-    private(set) var index: Int
+    package private(set) var index: Int
 
-    init(_ bytes: UnsafeRawBufferPointer, at index: Int = 0) {
+    package init(_ bytes: UnsafeRawBufferPointer, at index: Int = 0) {
         self.bytes = bytes
         self.index = index
     }
 
     /// Checks that `bytes` are exactly one JSON object: UTF-8, grammar, depth, nothing behind it.
-    static func validateObject(_ bytes: UnsafeRawBufferPointer) throws(JSONFault) {
+    package static func validateObject(_ bytes: UnsafeRawBufferPointer) throws(JSONFault) {
         var scanner = JSONScanner(bytes)
         scanner.skipWhitespace()
         let isObject = scanner.peek == UInt8(ascii: "{")
@@ -55,9 +55,9 @@ struct JSONScanner {
     }
 
     /// Next byte, or 0 at the end (no caller expects a 0).
-    var peek: UInt8 { index < bytes.count ? bytes[index] : 0 }
+    package var peek: UInt8 { index < bytes.count ? bytes[index] : 0 }
 
-    mutating func skipWhitespace() {
+    package mutating func skipWhitespace() {
         while index < bytes.count {
             switch bytes[index] {
             case 0x20, 0x0A, 0x0D, 0x09: index += 1
@@ -67,13 +67,13 @@ struct JSONScanner {
     }
 
     /// Skips a required byte.
-    mutating func expect(_ byte: UInt8, _ what: StaticString) throws(JSONFault) {
+    package mutating func expect(_ byte: UInt8, _ what: StaticString) throws(JSONFault) {
         guard peek == byte else { throw .syntax(offset: index, expected: StaticText(what)) }
         index += 1
     }
 
     /// Skips a value of any kind, and checks all of it. Open containers are on a stack of bits, not on the call stack.
-    mutating func skipValue() throws(JSONFault) {
+    package mutating func skipValue() throws(JSONFault) {
         var stack = BitStack()
         while true {
             skipWhitespace()
@@ -170,7 +170,7 @@ struct JSONScanner {
     }
 
     /// Skips a string with both quotes; the cursor must be on the first.
-    mutating func skipString() throws(JSONFault) {
+    package mutating func skipString() throws(JSONFault) {
         index += 1
         while index < bytes.count {
             let byte = bytes[index]
@@ -215,7 +215,8 @@ struct JSONScanner {
         index += length
     }
 
-    private func slice(_ range: Range<Int>) -> UnsafeRawBufferPointer { bytes.slice(range) }
+    /// Returns bytes of the text.
+    package func slice(_ range: Range<Int>) -> UnsafeRawBufferPointer { bytes.slice(range) }
 }
 
 /// A stack with a bit per open container, set for an object.

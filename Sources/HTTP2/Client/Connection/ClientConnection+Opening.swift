@@ -11,6 +11,7 @@ extension ClientConnection: DialerOwner {
     func dialer(_ dialer: Dialer, connected socket: Int32, to address: SocketAddress) {
         self.socket = socket
         self.address = address
+        hasConnected = true
         failedAddresses = dialer.unsuccessful(timedOut: false)
         self.dialer = nil
         let now = MonotonicTime.read()
@@ -92,6 +93,8 @@ extension ClientConnection: DialerOwner {
         guard let transport else { return }
         switch transport.handshake() {
         case .done:
+            tlsDescription = "\(transport.version) \(transport.cipher)"
+            applicationProtocol = transport.negotiatedProtocol
             state = .negotiating
             want(.read)
             flush()
@@ -109,7 +112,6 @@ extension ClientConnection: DialerOwner {
         state = .open
         // A handshake may take milliseconds of the loop's turn.
         let now = MonotonicTime.read()
-        if let transport { tlsDescription = "\(transport.version) \(transport.cipher)" }
         counters.handshakeNanoseconds = now.nanoseconds(since: phaseBegan)
         counters.openedAtNanoseconds = now.nanoseconds
         health.bytesRead(now: now.nanoseconds)

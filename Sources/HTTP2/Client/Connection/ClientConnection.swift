@@ -93,6 +93,12 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     public internal(set) var hasAnswered = false
     /// Version and cipher, once TLS is up; empty before.
     public internal(set) var tlsDescription = ""
+    /// Protocol that ALPN selected, once TLS is up; nil before, and when the server selected none.
+    public internal(set) var applicationProtocol: String?
+    /// Regular header fields of the answer that began last, with ``ClientSession/Configuration/keepsFields``.
+    public var answerFields: [AnswerField] { session.answerFields }
+    /// Whether TCP was opened, to the server or to its proxy.
+    public internal(set) var hasConnected = false
     /// Addresses that did not connect, or that an address tried later overtook. Read the list when the connection has
     /// opened, or has closed without having opened.
     public internal(set) var failedAddresses: [SocketAddress] = []

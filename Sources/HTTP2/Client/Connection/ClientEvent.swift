@@ -37,9 +37,12 @@ public struct ClientEvent {
     public var code: UInt32 = 0
     /// `retry-after` in seconds; 0 when the server gave none.
     public var retryAfterSeconds: UInt32 = 0
-    /// Content of the answer, cut at ``ClientSession/maximumResponseBody``. Valid until the session next receives
+    /// Content of the answer, cut at ``ClientSession/Configuration/maximumBody``. Valid until the session next receives
     /// input.
     public var body = UnsafeRawBufferPointer(start: nil, count: 0)
+    /// `apns-unique-id` of the answer; empty when the answer has none, or one of more than 64 bytes. Valid until the
+    /// session next receives input.
+    public var uniqueID = UnsafeRawBufferPointer(start: nil, count: 0)
 
     init(_ kind: Kind) {
         self.kind = kind

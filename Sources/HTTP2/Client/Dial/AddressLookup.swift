@@ -1,7 +1,7 @@
 import EventLoop
 
 /// Outcome of the look-up of a name for an opening.
-enum LookupEnd: Sendable {
+package enum LookupEnd: Sendable {
     case addresses([SocketAddress])
     case failed(ResolverError)
     /// No answer arrived within the time.
@@ -10,14 +10,14 @@ enum LookupEnd: Sendable {
 
 /// Receives the outcome of a look-up, on the loop's thread. The call is made once, unless the look-up is cancelled
 /// before, and never within `start()`.
-protocol AddressLookupOwner: AnyObject {
+package protocol AddressLookupOwner: AnyObject {
     func lookup(_ lookup: AddressLookup, ended end: LookupEnd)
 }
 
 /// A look-up of a name, with a deadline. Use on the loop's thread only.
-final class AddressLookup: TimerHandler {
+package final class AddressLookup: TimerHandler {
     /// Number of the opening that needs the look-up, chosen by the owner.
-    let number: UInt32
+    package let number: UInt32
     private let host: String
     private let port: UInt16
     private let deadline: Duration
@@ -28,7 +28,7 @@ final class AddressLookup: TimerHandler {
     private var timer: TimerID?
     private var isOver = false
 
-    init(
+    package init(
         number: UInt32, host: String, port: UInt16, deadline: Duration, resolver: AddressResolver,
         loop: EventLoop, owner: any AddressLookupOwner
     ) {
@@ -41,7 +41,7 @@ final class AddressLookup: TimerHandler {
         self.owner = owner
     }
 
-    func start() {
+    package func start() {
         timer = loop.schedule(after: deadline, handler: self)
         let box = LoopConfined(self)
         ticket = resolver.resolve(host: host, port: port) { [loop] answer in
@@ -50,7 +50,7 @@ final class AddressLookup: TimerHandler {
     }
 
     /// Cancels the look-up; nothing is reported any more.
-    func cancel() {
+    package func cancel() {
         guard !isOver else { return }
         isOver = true
         if let timer { loop.cancel(timer) }
@@ -59,7 +59,7 @@ final class AddressLookup: TimerHandler {
         ticket = nil
     }
 
-    func timerFired(_ timer: TimerID) {
+    package func timerFired(_ timer: TimerID) {
         self.timer = nil
         finish(.success(.late))
     }

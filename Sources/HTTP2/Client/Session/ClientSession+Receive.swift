@@ -169,6 +169,8 @@ extension ClientSession {
         } else {
             streams[index].status = fields.status
             streams[index].retryAfterSeconds = fields.retryAfterSeconds
+            if fields.uniqueIDCount > 0 { streams.keepUniqueID(decoder.uniqueID(fields), of: index) }
+            if configuration.keepsFields { answerFields = decoder.fields }
             if fields.isMalformed || fields.status < 200 { streams[index].isMalformed = true }
         }
         if streams[index].isMalformed {
@@ -212,14 +214,27 @@ extension ClientSession {
         }
         let endStream = header.flags & FrameFlag.endStream != 0
         if endStream, !streams[index].collectsBody {
-            finish(index, body: UnsafeRawBufferPointer(rebasing: content.prefix(Self.maximumResponseBody)))
+            finish(index, body: UnsafeRawBufferPointer(rebasing: content.prefix(configuration.maximumBody)))
             return
         }
         streams[index].collectsBody = true
         let kept = collectedBodies[header.stream]?.count ?? 0
         collectedBodies[header.stream, default: []].append(
-            contentsOf: content.prefix(Self.maximumResponseBody - kept))
-        if endStream { finishCollected(index) }
+            contentsOf: content.prefix(max(0, configuration.maximumBody - kept)))
+        if endStream {
+            finishCollected(index)
+        } else if configuration.maximumBody > Self.maximumResponseBody {
+            try reopenWindow(of: index)
+        }
+    }
+
+    /// Opens a stream's window anew when half of it is used, because a long answer exceeds the window.
+    private mutating func reopenWindow(of index: Int32) throws(HTTP2ConnectionError) {
+        let used = Int32(Self.defaultWindow) - streams[index].receiveWindow
+        guard used >= Int32(Self.defaultWindow / 2) else { return }
+        try countAnswer(FrameHeader.size + 4)
+        writeWord(type: FrameType.windowUpdate, stream: streams[index].id, UInt32(used))
+        streams[index].receiveWindow += used
     }
 
     /// Ends a stream whose content, if any, arrived in frames before this one.
@@ -240,6 +255,7 @@ extension ClientSession {
         event.status = cell.status
         event.retryAfterSeconds = cell.retryAfterSeconds
         event.body = body
+        if cell.uniqueIDCount > 0 { event.uniqueID = streams.uniqueID(of: index) }
         // The server has accepted the credential when its answer is about something else.
         if !authenticated, cell.status != 403 { authenticated = true }
         controlFrames = 0

@@ -5,7 +5,7 @@ import Glibc
 /// The session touches no socket and no clock: its owner sends ``output`` to the server and passes in the bytes
 /// received. Requests carry whole bodies, as pushes do; there is no server push and no priority.
 public struct ClientSession: ~Copyable {
-    /// Bytes of an answer's content that are kept; APNs' answers have less than 200 bytes.
+    /// Bytes of an answer's content that are kept by default; APNs' answers to pushes have less than 200 bytes.
     public static let maximumResponseBody = 4096
     /// Initial size of windows (RFC 9113 §6.9.2); ours stay there.
     static let defaultWindow: Int64 = 65_535
@@ -28,6 +28,12 @@ public struct ClientSession: ~Copyable {
         /// Whether the session keeps to one stream until an answer shows that the server accepts our credential, for
         /// connections with provider tokens.
         public var waitsForAuthentication = true
+        /// Whether ``ClientSession/answerFields`` holds the header fields of answers. Not for pushes, because each
+        /// field is copied.
+        public var keepsFields = false
+        /// Bytes of an answer's content that are kept. Above ``ClientSession/maximumResponseBody`` the window of a
+        /// stream is opened anew while content arrives; otherwise it stays at 65,535 bytes.
+        public var maximumBody = ClientSession.maximumResponseBody
         /// Id of the first stream, odd. Values other than 1 serve tests of the ids' end.
         var firstStreamID: UInt32 = 1
 
@@ -40,7 +46,9 @@ public struct ClientSession: ~Copyable {
     public package(set) var events = EventBuffer()
 
     var encoder: HeaderBlockEncoder
-    var decoder = HeaderBlockDecoder()
+    var decoder: HeaderBlockDecoder
+    /// Regular header fields of the answer that began last, when they are kept; empty otherwise.
+    public internal(set) var answerFields: [AnswerField] = []
     var streams: ClientStreamTable
     let configuration: Configuration
 
@@ -83,6 +91,7 @@ public struct ClientSession: ~Copyable {
     public init(configuration: Configuration, fields: StableFields) {
         self.configuration = configuration
         encoder = HeaderBlockEncoder(fields: fields)
+        decoder = HeaderBlockDecoder(keepsFields: configuration.keepsFields)
         streams = ClientStreamTable(streams: configuration.maximumStreams)
         nextID = configuration.firstStreamID
         authenticated = !configuration.waitsForAuthentication

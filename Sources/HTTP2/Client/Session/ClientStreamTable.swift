@@ -20,6 +20,8 @@ struct ClientStreamTable: ~Copyable {
         var receiveWindow: Int32 = 0
         var retryAfterSeconds: UInt32 = 0
         var status: UInt16 = 0
+        /// Length of the answer's `apns-unique-id`, whose text ``ClientStreamTable`` keeps; 0 when there is none.
+        var uniqueIDCount: UInt8 = 0
         var isMalformed = false
         /// Content arrived in more than one frame and is collected aside.
         var collectsBody = false
@@ -31,6 +33,9 @@ struct ClientStreamTable: ~Copyable {
     private(set) var count = 0
     private(set) var oldest: Int32 = -1
     private var newest: Int32 = -1
+    /// Room for the `apns-unique-id` of each cell's answer, owned. Nil until an answer has the field, which only
+    /// APNs' development environment sends for pushes.
+    private var uniqueIDs: UnsafeMutableRawPointer?
 
     /// Creates a table for `streams` open streams, in at least twice as many cells.
     init(streams: Int) {
@@ -44,6 +49,26 @@ struct ClientStreamTable: ~Copyable {
 
     deinit {
         cells.deallocate()
+        uniqueIDs?.deallocate()
+    }
+
+    /// Keeps the `apns-unique-id` of a stream's answer, at most ``HeaderBlockDecoder/maximumUniqueID`` bytes.
+    mutating func keepUniqueID(_ text: UnsafeRawBufferPointer, of index: Int32) {
+        cells[Int(index)].uniqueIDCount = UInt8(text.count)
+        guard let source = text.baseAddress, text.count > 0 else { return }
+        let room = HeaderBlockDecoder.maximumUniqueID
+        if uniqueIDs == nil {
+            uniqueIDs = .allocate(byteCount: capacity * room, alignment: 1)
+        }
+        uniqueIDs?.advanced(by: Int(index) * room).copyMemory(from: source, byteCount: text.count)
+    }
+
+    /// Returns the kept text, which is valid until the cell's next answer.
+    func uniqueID(of index: Int32) -> UnsafeRawBufferPointer {
+        let count = Int(cells[Int(index)].uniqueIDCount)
+        guard count > 0, let uniqueIDs else { return UnsafeRawBufferPointer(start: nil, count: 0) }
+        return UnsafeRawBufferPointer(
+            start: uniqueIDs + Int(index) * HeaderBlockDecoder.maximumUniqueID, count: count)
     }
 
     /// Returns the cell of an open stream; nil when the stream is not open.
