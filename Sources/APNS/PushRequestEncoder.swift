@@ -11,14 +11,16 @@ public final class PushRequestEncoder {
         fileprivate var index: Int
     }
 
-    private let fields: StableFields
-    private let authority: StableFields.ID
-    private var authorization: StableFields.ID?
-    private let pushTypes: [StableFields.ID]
-    private let priorities: [StableFields.ID]
+    let fields: StableFields
+    let authority: StableFields.ID
+    private(set) var authorization: StableFields.ID?
+    let pushTypes: [StableFields.ID]
+    let priorities: [StableFields.ID]
     private let apnsID: StableFields.ID
-    private let expiration: StableFields.ID
+    let expiration: StableFields.ID
     private let collapseIdentifier: StableFields.ID
+    /// Fields of broadcasts; nil until first used.
+    var broadcastFields: BroadcastFields?
     private var topicFields: [StableFields.ID] = []
     /// Names of the topics and of the server, for copies.
     private var topicNames: [[UInt8]] = []
@@ -30,8 +32,8 @@ public final class PushRequestEncoder {
     private static let priorityCount = Priority.allCases.count
 
     // RFC 7541, appendix A.
-    private static let methodPost: UInt8 = 3
-    private static let schemeHTTPS: UInt8 = 7
+    static let methodPost: UInt8 = 3
+    static let schemeHTTPS: UInt8 = 7
 
     /// - Parameter authority: Name of the server, with its port if the port is not 443.
     public init(fields: StableFields, authority: String) {
@@ -93,7 +95,7 @@ public final class PushRequestEncoder {
     }
 
     @inline(__always)
-    private func priorityIndex(_ priority: Priority) -> Int {
+    func priorityIndex(_ priority: Priority) -> Int {
         switch priority {
         case .immediate: 0
         case .powerAware: 1
