@@ -7,7 +7,8 @@ import SluiceModel
 ///
 /// Each connection has one team. After a team's key, no topic-specific key is accepted. After a topic-specific key,
 /// only that key and its one related key are accepted. A token that is new on the connection must be at least 20
-/// minutes later than the one before. The keys of a related pair are counted apart, all others together.
+/// minutes later than the one before. The keys of a related pair are counted apart, all others together. Other ways of
+/// counting look at all connections (``TokenUpdates``).
 struct ConnectionCredential {
     /// Token that was accepted on this connection.
     private struct Seen {
@@ -42,16 +43,24 @@ struct ConnectionCredential {
         if let reason = checkAge(token, shard) ?? checkKey(token, shard) ?? checkTopic(topic, token, shard) {
             return reason
         }
-        let interval = shard.tokenUpdateInterval
-        let key = shard.key(of: token)
-        let isTooSoon = seen.contains { entry in
-            let isCountedApart = key?.topics.isEmpty == false && entry.token.keyID != token.keyID
-            return !isCountedApart && shard.loop.now.nanoseconds(since: entry.acceptedAt) < interval
-        }
-        if isTooSoon { return .tooManyProviderTokenUpdates }
+        if isTooSoon(token, bytes, shard) { return .tooManyProviderTokenUpdates }
         if seen.count == Self.remembered { seen.removeFirst() }
         seen.append(Seen(bytes: Array(bytes), token: token, acceptedAt: shard.loop.now))
         return .absent
+    }
+
+    private func isTooSoon(
+        _ token: VerifiedToken, _ bytes: UnsafeRawBufferPointer, _ shard: SimulatorShard
+    ) -> Bool {
+        let now = shard.loop.now
+        guard shard.tokenUpdates.isByConnection else {
+            return !shard.tokenUpdates.admit(token, bytes, now: now.nanoseconds)
+        }
+        let key = shard.key(of: token)
+        return seen.contains { entry in
+            let isCountedApart = key?.topics.isEmpty == false && entry.token.keyID != token.keyID
+            return !isCountedApart && now.nanoseconds(since: entry.acceptedAt) < shard.tokenUpdateInterval
+        }
     }
 
     private func checkAge(_ token: VerifiedToken, _ shard: SimulatorShard) -> Reason? {

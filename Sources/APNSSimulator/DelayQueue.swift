@@ -7,6 +7,8 @@ struct DelayedAnswer {
     var stream: Int32
     var reason: Reason
     var identifier: APNSID
+    /// Whether the answer is to a broadcast.
+    var isBroadcast: Bool
     var handler: PushHandler
 }
 
@@ -49,7 +51,7 @@ final class DelayQueue: TimerHandler {
         armedFor = .max
         while let first = heap.first, first.due <= loop.now.nanoseconds {
             removeFirst()
-            first.handler.answer(stream: first.stream, reason: first.reason, identifier: first.identifier)
+            first.handler.answer(first)
         }
         arm()
     }

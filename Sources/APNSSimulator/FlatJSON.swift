@@ -18,6 +18,9 @@ struct FlatJSON {
 
     private var values: [String: Value] = [:]
 
+    /// Names of all members.
+    var names: Set<String> { Set(values.keys) }
+
     subscript(name: String) -> Value? { values[name] }
 
     /// Returns nil for anything that is not a flat object, and for an object that names a member twice.

@@ -4,11 +4,11 @@ import SluiceModel
 
 /// Checks the pushes of one connection by the rules of APNs, and answers them.
 final class PushHandler: ServerRequestHandler {
-    private let shard: SimulatorShard
+    let shard: SimulatorShard
     /// Nil once the connection is closed. Until then the connection owns this handler.
     private var connection: ServerConnection?
-    private var credential = ConnectionCredential()
-    private var certificate: PeerCertificate?
+    var credential = ConnectionCredential()
+    private(set) var certificate: PeerCertificate?
     /// Whether the response header names are in the client's HPACK table, as they are after the first answer.
     private var hasAnswered = false
 
@@ -52,25 +52,43 @@ final class PushHandler: ServerRequestHandler {
     // MARK: - Requests
 
     func requestReceived(_ request: ServerRequest, on connection: ServerConnection) {
+        if request.path.dropping(BroadcastRequest.pathPrefix) != nil {
+            return broadcastReceived(request, on: connection)
+        }
         var push = PushRequest(request)
         var reason = judge(request, &push, connection)
         if reason == .absent { reason = shard.faults.choose(&shard.random) }
+        if reason == .absent { reason = checkLiveActivity(push, request.body) }
+        adaptStreamLimit(reason, connection)
+        let identifier = push.identifierText.flatMap { APNSID(canonical: $0) } ?? shard.random.identifier()
+        shard.counters.add(reason)
+        shard.log?.add(push, topic: push.topic, reason: reason, identifier: identifier)
+        answerInTime(
+            DelayedAnswer(
+                due: 0, stream: request.stream, reason: reason, identifier: identifier, isBroadcast: false,
+                handler: self))
+    }
+
+    func adaptStreamLimit(_ reason: Reason, _ connection: ServerConnection) {
         if reason == .absent, certificate == nil {
             connection.maximumConcurrentStreams = shard.options.maximumStreams
         } else if reason == .expiredProviderToken {
             // Seen in the field: the connection is reduced to one stream until a token is accepted again.
             connection.maximumConcurrentStreams = shard.options.streamsBeforeToken
         }
-        let identifier = push.identifierText.flatMap { APNSID(canonical: $0) } ?? shard.random.identifier()
-        shard.counters.add(reason)
-        shard.log?.add(push, topic: push.topic, reason: reason, identifier: identifier)
-        if let due = shard.answerTime() {
-            shard.delays.add(
-                DelayedAnswer(
-                    due: due, stream: request.stream, reason: reason, identifier: identifier, handler: self))
-        } else {
-            answer(stream: request.stream, reason: reason, identifier: identifier)
-        }
+    }
+
+    /// Checks the members of a Live Activity's payload that concern APNs, and counts a subscription to a channel.
+    private func checkLiveActivity(_ push: PushRequest, _ body: UnsafeRawBufferPointer) -> Reason {
+        guard push.pushTypeText?.equals(PushType.liveActivity.headerValue) == true, let topic = push.topic,
+            let payload = LiveActivityPayload(body)
+        else { return .absent }
+        let reason = payload.checkForDevice()
+        guard reason == .absent, let channel = payload.channel else { return reason }
+        let app = UnsafeRawBufferPointer(
+            rebasing: topic.dropLast(PushType.liveActivity.topicSuffix.utf8CodeUnitCount))
+        let isKnown = shard.channels.subscribe(app: app.text, String(decoding: channel, as: UTF8.self))
+        return isKnown ? .absent : .channelNotRegistered
     }
 
     /// Checks a push. APNs' order of checks isn't known; this order runs from the outside to the inside.
@@ -118,11 +136,24 @@ final class PushHandler: ServerRequestHandler {
 
     // MARK: - Answers
 
-    /// Answers a push, unless its connection or stream is gone.
-    func answer(stream: Int32, reason: Reason, identifier: APNSID) {
+    /// Answers now, or after the latency.
+    func answerInTime(_ answer: DelayedAnswer) {
+        guard let due = shard.answerTime() else { return self.answer(answer) }
+        var answer = answer
+        answer.due = due
+        shard.delays.add(answer)
+    }
+
+    /// Answers a push or broadcast, unless its connection or stream is gone.
+    func answer(_ answer: DelayedAnswer) {
         guard let connection else { return }
+        if answer.isBroadcast {
+            return shard.respondToBroadcast(
+                on: connection, stream: answer.stream, reason: answer.reason, identifier: answer.identifier)
+        }
         shard.respond(
-            on: connection, stream: stream, reason: reason, identifier: identifier, isFirst: !hasAnswered)
+            on: connection, stream: answer.stream, reason: answer.reason, identifier: answer.identifier,
+            isFirst: !hasAnswered)
         hasAnswered = true
     }
 }

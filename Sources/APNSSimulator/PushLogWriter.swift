@@ -10,6 +10,9 @@ import SluiceModel
 /// Members: `time` (ms since 1970), `apnsId`, `token` (lower-case hexadecimal) or `tokenHash` (see ``hash(ofToken:)``),
 /// `topic`, `pushType`, `collapseId`, `status`, and `reason` if the status is not 200. Members without a value are left
 /// out.
+///
+/// A broadcast's line has `requestId` and `channel` in place of `apnsId` and the token, and also `expiration` and
+/// `priority`.
 public enum PushLogEntry {
     /// Returns the first 16 bytes of the SHA-256 of the token's lower-case hexadecimal text, in hexadecimal.
     public static func hash(ofToken token: String) -> String {
@@ -80,6 +83,25 @@ final class PushLogWriter: TurnEndHandler {
         add("topic", topic)
         add("pushType", request.pushTypeText)
         add("collapseId", request.collapseIdentifier)
+        end(reason)
+    }
+
+    func add(_ broadcast: BroadcastRequest, reason: Reason, identifier: APNSID) {
+        lines.append("{\"time\":")
+        lines.append(decimal: wallClockMilliseconds())
+        lines.append(",\"requestId\":\"")
+        lines.append(identifier)
+        lines.append("\"")
+        add("channel", broadcast.channel)
+        add("topic", broadcast.app)
+        add("pushType", broadcast.pushTypeText)
+        add("expiration", broadcast.expirationText)
+        add("priority", broadcast.priorityText)
+        end(reason)
+    }
+
+    /// Ends a line, and writes the lines at the latest when the loop's turn ends.
+    private func end(_ reason: Reason) {
         lines.append(",\"status\":")
         lines.append(decimal: reason == .absent ? 200 : Int64(reason.status))
         if reason != .absent {

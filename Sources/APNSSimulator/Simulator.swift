@@ -11,6 +11,9 @@ public final class Simulator: Sendable {
     public let authority: CertificateAuthority
     /// Port that the simulator listens on.
     public let port: UInt16
+    /// Port of channel management; nil when none is served.
+    public var managementPort: UInt16? { shards[0].management?.port }
+    private let channels: ChannelRegistry
     private let shards: [SimulatorShard]
 
     private enum State {
@@ -42,11 +45,16 @@ public final class Simulator: Sendable {
             tls.clientCertificates = .request(.text(authority.certificatePEM))
         }
         let context = try TLSContext.server(tls)
+        channels = ChannelRegistry(options)
+        let tokenUpdates = TokenUpdateRegistry(options)
         var shards: [SimulatorShard] = []
         for index in 0..<options.threads {
             // The first shard determines the port that the others share.
             let port = shards.first?.listener.port ?? options.port
-            shards.append(try SimulatorShard(options: options, index: index, port: port, tls: context))
+            shards.append(
+                try SimulatorShard(
+                    options: options, index: index, port: port, tls: context, channels: channels,
+                    tokenUpdates: tokenUpdates))
         }
         self.shards = shards
         port = shards[0].listener.port
@@ -78,11 +86,7 @@ public final class Simulator: Sendable {
         let flags = shards.map { shard in
             let flag = BlockingFlag()
             shard.loop.execute {
-                shard.listener.stop(debugData: "{\"reason\":\"Shutdown\"}") {
-                    shard.delays.removeAll()
-                    shard.nullDelay?.removeAll()
-                    flag.set()
-                }
+                shard.stop { flag.set() }
             }
             return flag
         }
@@ -91,6 +95,16 @@ public final class Simulator: Sendable {
             shard.loop.stop()
             shard.loop.join()
         }
+    }
+
+    /// Creates a channel as channel management does. Returns its identifier; nil at the app's limit. Any thread.
+    public func createChannel(app: String, storage: ChannelStorage) -> String? {
+        channels.create(app: app, storage: storage)
+    }
+
+    /// Returns a channel's state; nil if the channel does not exist. Any thread.
+    public func channel(app: String, _ identifier: String) -> SimulatorChannel? {
+        channels.snapshot(app: app, identifier)
     }
 
     /// Counts until now, also after the end. Any thread.

@@ -24,6 +24,16 @@ public struct SimulatorOptions: Sendable {
         case keys([SimulatorKey])
     }
 
+    /// Tokens among which updates of a provider token are counted. APNs' pages do not name the scope.
+    public enum TokenUpdateCounting: String, Sendable, CaseIterable {
+        /// Tokens that are new on a connection.
+        case connection
+        /// Tokens of a key, on all connections together.
+        case key
+        /// Issue times (`iat`) of a key's tokens, on all connections together. Tokens with the same time are the same.
+        case issueTime = "issue-time"
+    }
+
     /// Answers a device token that begins with `prefix` with `reason`.
     public struct DeviceRule: Sendable, Equatable {
         /// Lower-case hexadecimal text.
@@ -69,6 +79,8 @@ public struct SimulatorOptions: Sendable {
     public var address = "127.0.0.1"
     /// Port; 0 lets the system choose.
     public var port: UInt16 = 0
+    /// Port of channel management; 0 lets the system choose, nil serves none. The first event loop serves it.
+    public var managementPort: UInt16?
     /// Event loops; connections are spread over them by the system.
     public var threads = 1
 
@@ -78,7 +90,8 @@ public struct SimulatorOptions: Sendable {
     /// Names in the server's certificate.
     public var serverNames = [
         "localhost", "127.0.0.1", "::1", "api.push.apple.com", "api.sandbox.push.apple.com",
-        "api.development.push.apple.com",
+        "api.development.push.apple.com", "api-manage-broadcast.push.apple.com",
+        "api-manage-broadcast.sandbox.push.apple.com",
     ]
 
     /// Provider tokens that requests may carry.
@@ -101,8 +114,10 @@ public struct SimulatorOptions: Sendable {
     public var maximumTokenAge: Duration = .seconds(3_600)
     /// Longest time that `iat` may lie in the future.
     public var futureTolerance: Duration = .seconds(3_600)
-    /// Shortest time between two new provider tokens on a connection; 20 minutes with APNs.
+    /// Shortest time between two new provider tokens; 20 minutes with APNs.
     public var tokenUpdateInterval: Duration = .seconds(1_200)
+    /// Scope of that time.
+    public var tokenUpdateCounting = TokenUpdateCounting.connection
 
     /// Delay of every answer after its request.
     public var latency: Duration = .zero
@@ -127,10 +142,27 @@ public struct SimulatorOptions: Sendable {
     /// Pushes that one device token may receive in a second before `TooManyRequests`; nil for any number.
     public var requestsPerDeviceSecond: Int?
 
+    /// Bundle identifiers of apps whose broadcast capability is off; answered with `FeatureNotEnabled`.
+    public var appsWithoutBroadcast: [String] = []
+    /// Channels that an app may have; 10,000 with APNs.
+    public var channelsPerApp = 10_000
+    /// Broadcasts that a channel with storage may publish in a second before `TooManyRequests`; nil for any number.
+    public var broadcastsPerSecond: Int?
+    /// Broadcasts that a channel without storage may publish in a second; nil for any number.
+    public var unstoredBroadcastsPerSecond: Int?
+    /// Requests of channel management for an app in a second before `TooManyRequests`; nil for any number.
+    public var managementRequestsPerSecond: Int?
+
     /// Log of all pushes; nil writes none.
     public var pushLog: PushLog?
 
     public init() {}
+
+    var channelLimits: ChannelTable.Limits {
+        ChannelTable.Limits(
+            channels: channelsPerApp, perSecond: broadcastsPerSecond,
+            perSecondUnstored: unstoredBroadcastsPerSecond, requestsPerSecond: managementRequestsPerSecond)
+    }
 
     /// Options of null mode: nothing is checked, and the window of a connection is wide open.
     public static var null: SimulatorOptions {

@@ -16,6 +16,10 @@ final class SimulatorShard: @unchecked Sendable {
     let faults: FaultMix
     var random: SeededGenerator
     private(set) var listener: ServerListener!
+    /// Listener of channel management, on the first shard only; nil when none is served.
+    private(set) var management: ServerListener?
+    let channels: ChannelRegistry
+    let tokenUpdates: TokenUpdateRegistry
     private let verifier: ProviderTokenVerifier
     /// Tokens whose signature was found good, by their bytes.
     private var verified: [[UInt8]: VerifiedToken] = [:]
@@ -37,8 +41,13 @@ final class SimulatorShard: @unchecked Sendable {
 
     private static let verifiedLimit = 1_000
 
-    init(options: SimulatorOptions, index: Int, port: UInt16, tls: TLSContext) throws {
+    init(
+        options: SimulatorOptions, index: Int, port: UInt16, tls: TLSContext, channels: ChannelRegistry,
+        tokenUpdates: TokenUpdateRegistry
+    ) throws {
         self.options = options
+        self.channels = channels
+        self.tokenUpdates = tokenUpdates
         loop = try EventLoop(name: "apns-\(index)")
         delays = DelayQueue(loop: loop)
         let delaysNull = options.mode == .null && options.latency > .zero
@@ -74,6 +83,25 @@ final class SimulatorShard: @unchecked Sendable {
             return isReliable ? handler : UnreliableHandler(handler, shard: self)
         }
         try listener.start()
+        if index == 0, options.mode == .full, let port = options.managementPort {
+            let management = try ServerListener(
+                loop: loop, address: options.address, port: port, tls: tls,
+                options: Self.serverOptions(options)
+            ) { [unowned self] _ in ManagementHandler(shard: self) }
+            self.management = management
+            try management.start()
+        }
+    }
+
+    /// Ends all connections with GOAWAY (`Shutdown`), and calls `completion` when they are gone.
+    func stop(_ completion: @escaping () -> Void) {
+        let debugData = "{\"reason\":\"Shutdown\"}"
+        listener.stop(debugData: debugData) { [self] in
+            delays.removeAll()
+            nullDelay?.removeAll()
+            guard let management else { return completion() }
+            management.stop(debugData: debugData, completion: completion)
+        }
     }
 
     deinit {
@@ -85,8 +113,7 @@ final class SimulatorShard: @unchecked Sendable {
         var server = ServerOptions()
         server.maximumConcurrentStreams = options.maximumStreams
         server.connectionWindowSize = options.connectionWindow
-        server.maximumBodySize = PushType.voip.maximumPayloadSize
-        server.requestParts = .headers
+        server.maximumBodySize = PushType.maximumBroadcastPayloadSize
         server.idleTimeout = options.idleTimeout
         server.idleDebugData = "{\"reason\":\"IdleTimeout\"}"
         server.maximumConnections = options.maximumConnections
@@ -167,6 +194,56 @@ final class SimulatorShard: @unchecked Sendable {
             connection.respond(
                 stream: stream, status: status, headers: UnsafeBufferPointer(start: fields, count: count + 1),
                 body: body)
+        }
+    }
+
+    /// Answers a broadcast, which has other identifiers than a push.
+    func respondToBroadcast(
+        on connection: ServerConnection, stream: Int32, reason: Reason, identifier: APNSID
+    ) {
+        var headers: [(StaticString, String)] = [("apns-request-id", "\(identifier)")]
+        if reason == .absent { headers.append(("apns-unique-id", "\(random.identifier())")) }
+        respond(
+            on: connection, stream: stream, status: reason == .absent ? 200 : reason.status, reason: reason,
+            headers: headers, json: "")
+    }
+
+    /// Answers a request with fields of its own. Not for pushes, because the fields are copied.
+    /// - Parameters:
+    ///   - reason: reason of an error; `absent` for a success with `json` as its content, if that is not empty.
+    ///   - headers: at most ten.
+    func respond(
+        on connection: ServerConnection, stream: Int32, status: UInt16, reason: Reason,
+        headers: [(StaticString, String)], json: String
+    ) {
+        var headers = headers
+        if reason != .absent || !json.isEmpty { headers.append(("content-type", "application/json")) }
+        if let retryAfter, reason == .tooManyRequests || reason == .serviceUnavailable {
+            headers.append(("retry-after", String(decoding: retryAfter, as: UTF8.self)))
+        }
+        var texts = ByteWriter(minimumCapacity: 1_024)
+        var ends: [Int] = []
+        for header in headers {
+            texts.append(text: header.1)
+            ends.append(texts.count)
+        }
+        let bytes = texts.bytes
+        let fields = headers.indices.map { index in
+            let start = index == 0 ? 0 : ends[index - 1]
+            return ResponseField(
+                headers[index].0, UnsafeRawBufferPointer(rebasing: bytes[start..<ends[index]]),
+                isIndexed: false)
+        }
+        fields.withUnsafeBufferPointer { fields in
+            guard reason == .absent else {
+                return connection.respond(
+                    stream: stream, status: status, headers: fields, body: bodies[reason])
+            }
+            var json = json
+            json.withUTF8 {
+                connection.respond(
+                    stream: stream, status: status, headers: fields, body: UnsafeRawBufferPointer($0))
+            }
         }
     }
 

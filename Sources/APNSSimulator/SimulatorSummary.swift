@@ -5,7 +5,11 @@ import Synchronization
 public struct SimulatorSummary: Sendable, Equatable, CustomStringConvertible {
     /// Pushes answered with 200.
     public internal(set) var accepted: UInt64 = 0
-    /// Pushes answered with an error, by reason.
+    /// Broadcasts answered with 200.
+    public internal(set) var broadcasts: UInt64 = 0
+    /// Requests of channel management, whatever the answer.
+    public internal(set) var managementRequests: UInt64 = 0
+    /// Pushes and broadcasts answered with an error, by reason.
     public internal(set) var rejected: [Reason: UInt64] = [:]
     /// Requests that the client cancelled before they were answered.
     public internal(set) var cancelled: UInt64 = 0
@@ -21,16 +25,18 @@ public struct SimulatorSummary: Sendable, Equatable, CustomStringConvertible {
     /// Connections that the simulator ended with GOAWAY for a fault of the client's certificate.
     public internal(set) var refusedConnections: UInt64 = 0
 
-    /// All pushes that were judged.
-    public var requests: UInt64 { accepted + rejected.values.reduce(0, +) }
+    /// All pushes and broadcasts that were judged.
+    public var requests: UInt64 { accepted + broadcasts + rejected.values.reduce(0, +) }
 
     public var description: String {
         var text = "requests \(requests): accepted \(accepted)"
+        if broadcasts > 0 { text += ", broadcasts \(broadcasts)" }
         for (reason, count) in rejected.sorted(by: {
             $0.value > $1.value || $0.value == $1.value && $0.key.rawValue < $1.key.rawValue
         }) {
             text += ", \(reason.name) \(count)"
         }
+        if managementRequests > 0 { text += "; channel management \(managementRequests)" }
         if unanswered > 0 { text += "; unanswered \(unanswered)" }
         text += "; cancelled \(cancelled); connections \(connections), open \(openConnections)"
         if refusedConnections > 0 { text += ", refused \(refusedConnections)" }
@@ -47,6 +53,8 @@ final class SimulatorCounters: @unchecked Sendable {
 
     enum Event: Int {
         case cancelled, opened, closed, refused, unanswered
+        /// Broadcasts accepted; requests of channel management.
+        case broadcast, managed
         /// Most open connections so far.
         case most
     }
@@ -93,6 +101,8 @@ final class SimulatorCounters: @unchecked Sendable {
         }
         summary.cancelled += value(.cancelled)
         summary.unanswered += value(.unanswered)
+        summary.broadcasts += value(.broadcast)
+        summary.managementRequests += value(.managed)
         summary.connections += value(.opened)
         summary.openConnections += openConnections
         summary.mostConnections += value(.most)

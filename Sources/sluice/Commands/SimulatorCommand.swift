@@ -19,11 +19,20 @@ struct SimulatorCommand: ParsableCommand {
                 -H 'apns-topic: com.example.news' -H 'apns-push-type: alert' \\
                 -d '{"aps":{"alert":"Hi"}}' https://localhost:8443/3/device/…
 
-            It forgets every push and models no devices. It prints its counts when it stops.
+            With --management-port it also manages broadcast channels; `sluice channels --host localhost --port PORT` \
+            or any client creates them. Broadcasts go to the same port as pushes.
+
+            It forgets every push and models no devices. Channels last until it stops. It prints its counts when it stops.
             """)
 
     @Option(help: "Port to listen on. 0: any free port.")
     var port: UInt16 = 8443
+
+    @Option(
+        help: ArgumentHelp(
+            "Port of channel management. 0: any free port. Without this option there is no channel management.",
+            valueName: "port"))
+    var managementPort: UInt16?
 
     @Option(help: ArgumentHelp("IP address to listen on.", valueName: "address"))
     var address = "127.0.0.1"
@@ -37,7 +46,8 @@ struct SimulatorCommand: ParsableCommand {
 
     @Option(
         help: ArgumentHelp(
-            "Write host:port to this file once the simulator listens. The file is removed at the end.",
+            "Write host:port to this file once the simulator listens; on a second line that of channel management. The "
+                + "file is removed at the end.",
             valueName: "path"))
     var readyFile: String?
 
@@ -57,6 +67,7 @@ struct SimulatorCommand: ParsableCommand {
 
     @OptionGroup(title: "Access") var access: AccessOptions
     @OptionGroup(title: "Answers") var answers: AnswerOptions
+    @OptionGroup(title: "Broadcasts") var broadcasts: BroadcastOptions
     @OptionGroup(title: "Connections") var connections: ConnectionOptions
     @OptionGroup var lifetime: LifetimeOptions
 
@@ -74,8 +85,13 @@ struct SimulatorCommand: ParsableCommand {
         }
         let bound = simulator.start()
         Terminal.output("APNs simulator is ready: \(address):\(bound)\(null ? ", null mode" : "")")
+        let managed = simulator.managementPort.map { "\(address):\($0)" }
+        if let managed { Terminal.output("  channel management: \(managed)") }
         if let directory { Terminal.output("  authority for clients: \(directory)/ca.pem") }
-        if let readyFile { try ReadyFile.write("\(address):\(bound)", to: readyFile) }
+        if let readyFile {
+            let lines = ["\(address):\(bound)", managed].compactMap { $0 }
+            try ReadyFile.write(lines.joined(separator: "\n"), to: readyFile)
+        }
         stop.wait()
         simulator.stop()
         if let readyFile { ReadyFile.remove(readyFile) }
@@ -86,6 +102,9 @@ struct SimulatorCommand: ParsableCommand {
 
     func validate() throws {
         guard (1...64).contains(threads) else { throw ValidationError("--threads: 1 to 64, not \(threads)") }
+        if null, managementPort != nil {
+            throw ValidationError("--null checks nothing and has no channels; omit --management-port")
+        }
     }
 
     private func options() throws -> SimulatorOptions {
@@ -93,9 +112,11 @@ struct SimulatorCommand: ParsableCommand {
         options.address = address
         options.port = port
         options.threads = threads
+        options.managementPort = managementPort
         options.certificateDirectory = directory
         try access.apply(to: &options)
         try answers.apply(to: &options)
+        broadcasts.apply(to: &options)
         connections.apply(to: &options)
         return options
     }
@@ -120,11 +141,78 @@ struct SimulatorCommand: ParsableCommand {
         @Flag(inversion: .prefixedNo, help: "Accept push certificates of the simulator's authority.")
         var certificates = true
 
+        @Option(
+            help: ArgumentHelp(
+                "Scope in which new provider tokens are counted. connection: tokens on a connection. key: tokens of a key on "
+                    + "all connections. issue-time: different issue times (iat) of a key's tokens on all connections.",
+                valueName: "scope"))
+        var countTokenUpdates = SimulatorOptions.TokenUpdateCounting.connection
+
+        @Option(
+            help: ArgumentHelp(
+                "Shortest time between two new provider tokens; an earlier one is answered with "
+                    + "TooManyProviderTokenUpdates.",
+                valueName: "s"))
+        var tokenUpdateInterval = 1_200
+
+        func validate() throws {
+            if !(0...86_400).contains(tokenUpdateInterval) {
+                throw ValidationError("--token-update-interval: 0 to 86400 seconds")
+            }
+        }
+
         func apply(to options: inout SimulatorOptions) throws {
             if !key.isEmpty { options.providerTokens = .keys(key.map(\.key)) }
             if !app.isEmpty { options.topics = app }
             options.environment = sandbox ? .sandbox : .production
             options.acceptsClientCertificates = certificates
+            options.tokenUpdateCounting = countTokenUpdates
+            options.tokenUpdateInterval = .seconds(tokenUpdateInterval)
+        }
+    }
+
+    struct BroadcastOptions: ParsableArguments {
+        @Option(help: ArgumentHelp("Channels that an app may have.", valueName: "n"))
+        var channels = 10_000
+
+        @Option(
+            help: ArgumentHelp(
+                "Broadcasts of a channel with storage within a second; further ones are answered with TooManyRequests.",
+                valueName: "n"))
+        var perChannel: Int?
+
+        @Option(help: ArgumentHelp("The same for a channel without storage.", valueName: "n"))
+        var perUnstoredChannel: Int?
+
+        @Option(
+            help: ArgumentHelp(
+                "Requests of channel management for an app within a second; further ones are answered with "
+                    + "TooManyRequests.",
+                valueName: "n"))
+        var managementPerSecond: Int?
+
+        @Option(
+            help: ArgumentHelp(
+                "A bundle identifier without the broadcast capability: FeatureNotEnabled. Repeat for more.",
+                valueName: "bundle-id"))
+        var withoutBroadcast: [String] = []
+
+        func validate() throws {
+            if channels < 0 { throw ValidationError("--channels: at least 0, not \(channels)") }
+            for (name, value) in [
+                ("--per-channel", perChannel), ("--per-unstored-channel", perUnstoredChannel),
+                ("--management-per-second", managementPerSecond),
+            ] {
+                if let value, value < 0 { throw ValidationError("\(name): at least 0, not \(value)") }
+            }
+        }
+
+        func apply(to options: inout SimulatorOptions) {
+            options.channelsPerApp = channels
+            options.broadcastsPerSecond = perChannel
+            options.unstoredBroadcastsPerSecond = perUnstoredChannel
+            options.managementRequestsPerSecond = managementPerSecond
+            options.appsWithoutBroadcast = withoutBroadcast
         }
     }
 
@@ -244,10 +332,13 @@ struct SimulatorKeyArgument: ExpressibleByArgument {
     }
 }
 
+extension SimulatorOptions.TokenUpdateCounting: ExpressibleByArgument {}
+
 /// A simulator's summary as a file, for the process that started the simulator.
 struct SimulatorCounts: Codable {
     var requests: UInt64
     var accepted: UInt64
+    var broadcasts: UInt64
     var rejected: [String: UInt64]
     var cancelled: UInt64
     var connections: UInt64
@@ -256,6 +347,7 @@ struct SimulatorCounts: Codable {
     init(_ summary: SimulatorSummary) {
         requests = summary.requests
         accepted = summary.accepted
+        broadcasts = summary.broadcasts
         rejected = Dictionary(uniqueKeysWithValues: summary.rejected.map { ("\($0.key.name)", $0.value) })
         cancelled = summary.cancelled
         connections = summary.connections
