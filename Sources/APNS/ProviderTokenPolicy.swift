@@ -24,10 +24,10 @@ public struct ClockReading: Sendable, Equatable {
 ///     step     │◀──────── 30 min ────────▶│◀──────── 30 min ────────▶│
 ///     date     t₀                         t₁
 ///     replica  ───────── t₀ ──────────────│────────── t₁ ────────────│
-///     started late        ├─ t₀ ──── 20 min ────┤──── t₁ ─────────────│
+///     started late        ├─ t₀ ──── 21 min ────┤──── t₁ ─────────────│
 ///
-/// A replica that starts shortly before a step keeps its first token for 20 minutes, so at most until the token's age is
-/// 50 minutes. The policy renews a token early when APNs refused it or the clock stepped, but not within the 20 minutes.
+/// A replica that starts shortly before a step keeps its first token for 21 minutes, so at most until the token's age is
+/// 51 minutes. A few steps later that replica changes with the others. The policy renews a token early when APNs refused it or the clock stepped, but not within the 21 minutes.
 ///
 /// The clock stepped when the token's date is in the future by more than the tolerance. The clock also stepped when the
 /// date is older than the token's age by the monotonic clock.
@@ -36,8 +36,8 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
     public struct Settings: Sendable, Equatable {
         /// Distance between the dates of successive tokens.
         public var step: Int64 = 30 * 60
-        /// Shortest time between two renewals.
-        public var minimumInterval: Int64 = 20 * 60
+        /// Shortest time between two renewals: 20 minutes, and one for requests that reach APNs late.
+        public var minimumInterval: Int64 = 21 * 60
         /// Latest age of renewal, also when APNs complained about too many updates.
         public var latestRefresh: Int64 = 55 * 60
         /// Largest distance of the token's date into the future after the clock went back.
@@ -90,6 +90,11 @@ public struct ProviderTokenPolicy: Sendable, Equatable {
         public var until: Int64
         /// Whether the answer began the rest; false for further answers to requests sent before.
         public var isNew: Bool
+
+        public init(until: Int64, isNew: Bool) {
+            self.until = until
+            self.isNew = isNew
+        }
     }
 
     private struct Held: Sendable, Equatable {

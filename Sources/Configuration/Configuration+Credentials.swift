@@ -197,8 +197,10 @@ extension Configuration {
         let isOfSection = environment == apns.environment
         let host = section.text(
             "host", required: environment == .custom && !isOfSection,
-            help: "server of this credential; default: Apple's server of the environment, or apns.host",
-            check: { checkHost($0, environment) })
+            help: "server of this credential; default: Apple's server of the environment, or apns.host")
+        if let host, let wrong = checkHost(host, environment) {
+            section.problem("host", wrong, with: [section.path("environment"), "apns.environment"])
+        }
         let port = section.integer(
             "port", 1...65_535, help: "port of this credential's server; default: apns.port")
         let authority = section.text(

@@ -104,8 +104,10 @@ extension Configuration {
         )
         let host = section.text(
             "host", default: nil, required: environment == .custom,
-            help: "name or address of the server; default: Apple's server of the environment",
-            check: { checkHost($0, environment) })
+            help: "name or address of the server; default: Apple's server of the environment")
+        if let host, let wrong = checkHost(host, environment) {
+            section.problem("host", wrong, with: ["apns.environment"])
+        }
         let port = section.integer(
             "port", 1...65_535, default: defaults.port,
             help: "APNs listens on 443 and, for firewalls, 2197")!

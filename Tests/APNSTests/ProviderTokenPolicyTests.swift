@@ -12,7 +12,11 @@ import Testing
     }
 
     /// A policy whose steps begin at minute 0, 30, 60 …
-    private func policy() -> ProviderTokenPolicy { ProviderTokenPolicy(key: UInt64(Self.epoch) % 1800) }
+    private func policy() -> ProviderTokenPolicy {
+        var settings = ProviderTokenPolicy.Settings()
+        settings.minimumInterval = 20 * 60
+        return ProviderTokenPolicy(settings, key: UInt64(Self.epoch) % 1800)
+    }
 
     private func minted(_ minute: Int64 = 0) -> ProviderTokenPolicy {
         var policy = policy()
@@ -97,7 +101,8 @@ import Testing
         #expect(policy.tooManyUpdates(at: at(0)) == .init(until: start + 60, isNew: true))
         // Answers to requests that were under way change nothing.
         #expect(
-            policy.tooManyUpdates(at: ClockReading(wallSeconds: Self.epoch + 59, monotonicSeconds: start + 59))
+            policy.tooManyUpdates(
+                at: ClockReading(wallSeconds: Self.epoch + 59, monotonicSeconds: start + 59))
                 == .init(until: start + 60, isNew: false))
         #expect(policy.tooManyUpdates(at: at(1)) == .init(until: start + 60 + 120, isNew: true))
         #expect(policy.tooManyUpdates(at: at(3)) == .init(until: start + 180 + 240, isNew: true))

@@ -45,7 +45,9 @@ import Testing
 
     private func bytes(_ hexadecimal: String) -> [UInt8] {
         let digits = Array(hexadecimal)
-        return stride(from: 0, to: digits.count, by: 2).compactMap { UInt8(String(digits[$0...$0 + 1]), radix: 16) }
+        return stride(from: 0, to: digits.count, by: 2).compactMap {
+            UInt8(String(digits[$0...$0 + 1]), radix: 16)
+        }
     }
 
     @Test func keyReadFromFileEqualsKeyFromPEM() throws {

@@ -38,7 +38,7 @@ struct SettingPlacesTests {
             apps:
               - {name: a, topics: [a.b], credential: team, max-in-flight: 3}
               - {name: b, topics: [b.c], credential: team}
-            apns: {environment: custom, host: h, max-connections: 4}
+            apns: {environment: development, host: api.sandbox.push.apple.com, max-connections: 4}
             """
         for (variable, value, key) in [
             ("SLUICE_KAFKA__TOPICS__OUTCOMES", "j", "kafka.topics"),

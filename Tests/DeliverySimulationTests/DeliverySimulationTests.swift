@@ -7,7 +7,7 @@ struct DeliverySimulationTests {
     /// more seeds.
     @Test func randomWorldsBreakNoPromise() throws {
         var counts = SimulationCounts()
-        for seed in UInt64(1)...300 {
+        for seed in UInt64(1)...340 {
             if let violation = Simulation.run(seed: seed, events: 4000, counts: &counts) {
                 let lines = violation.trace.joined(separator: "\n  ")
                 Issue.record(

@@ -223,12 +223,13 @@ import Testing
             let worker = try bed.worker()
             try bed.produce(1, seed: 217)
             try bed.waitForOutcomes(1)
-            // A valid job's headers always fit, so the provider token is made too long. No renewal follows for 50
+            // A valid job's headers always fit, so the provider token is made too long. No renewal follows for 21
             // minutes.
             for shard in worker.shards {
                 shard.loop.execute {
                     for pool in shard.pools {
-                        pool.encoder.setAuthorization(Array(repeating: UInt8(ascii: "a"), count: 20_000))
+                        pool.newestEncoder.setAuthorization(
+                            Array(repeating: UInt8(ascii: "a"), count: 20_000))
                     }
                 }
             }

@@ -1,3 +1,4 @@
+import APNS
 import APNSSimulator
 import Configuration
 import EventLoop
@@ -105,13 +106,14 @@ final class WorkerBed {
     @discardableResult
     func worker(
         log handler: any LogHandler = SwiftLogNoOpLogHandler(),
-        longestAbsence: Int64 = RestoreLimits.longestAbsence,
+        longestAbsence: Int64 = RestoreLimits.longestAbsence, tokens: ProviderTokenPolicy.Settings = .init(),
         _ change: (inout Configuration) -> Void = { _ in }
     ) throws -> Worker {
         var logger = Logger(label: "worker", factory: { _ in handler })
         logger.logLevel = handler is LogRecorder ? .warning : .critical
         let worker = try Worker(
-            configuration: configuration(change), logger: logger, longestAbsence: longestAbsence)
+            configuration: configuration(change), logger: logger, longestAbsence: longestAbsence,
+            tokens: tokens)
         worker.start()
         running.append(worker)
         return worker
@@ -173,6 +175,25 @@ final class WorkerBed {
         options.port = simulator.port
         simulator = try Simulator(options: options)
         simulator.start()
+    }
+
+    /// Starts another simulator, with authorities and a port of its own. The test's end stops it.
+    ///
+    /// - Returns: the simulator, and the file of its authority.
+    func anotherSimulator(
+        _ change: (inout SimulatorOptions) -> Void = { _ in }
+    ) throws -> (Simulator, caFile: String) {
+        let directory = try TemporaryDirectory("simulator")
+        var options = SimulatorOptions()
+        options.certificateDirectory = directory.path
+        change(&options)
+        let other = try Simulator(options: options)
+        other.start()
+        atEnd {
+            other.stop()
+            withExtendedLifetime(directory) {}
+        }
+        return (other, directory.file("ca.pem"))
     }
 
     // MARK: Jobs

@@ -30,12 +30,13 @@ final class CredentialKeeper: Sendable {
 
     private struct State {
         var configuration: Configuration
-        var sources = ProviderTokenSources()
+        var sources: ProviderTokenSources
         var entries: [String: Entry] = [:]
     }
 
     private let state: Mutex<State>
     private let hasher: IdentityHasher
+    private let tokens: ProviderTokenPolicy.Settings
     private let logger: Logger
 
     /// Largest file that is read: bundles of authorities have some hundred kilobytes.
@@ -43,12 +44,16 @@ final class CredentialKeeper: Sendable {
 
     /// Loads the files of all credentials that an app uses.
     /// - Throws: `WorkerError.credential` with the fault, the setting and the remedy.
-    init(_ configuration: Configuration, logger: Logger) throws(WorkerError) {
+    init(
+        _ configuration: Configuration, tokens: ProviderTokenPolicy.Settings = .init(), logger: Logger
+    ) throws(WorkerError) {
+        self.tokens = tokens
         self.logger = logger
         var random = SystemRandomNumberGenerator()
         let hasher = IdentityHasher(key0: random.next(), key1: random.next())
         self.hasher = hasher
-        var first = State(configuration: configuration)
+        var first = State(
+            configuration: configuration, sources: ProviderTokenSources(settings: tokens))
         let loader = CredentialLoader(configuration: configuration, sources: first.sources)
         for credential in Self.used(configuration) {
             // The contents are hashed first, so that a change during the loading is noticed later.
@@ -96,7 +101,7 @@ final class CredentialKeeper: Sendable {
                 settings = settings.adopting(credentials: configuration.credentials, apns: configuration.apns)
                 warn(ofDifferencesTo: configuration, from: settings)
             }
-            let sources = ProviderTokenSources(after: state.sources)
+            let sources = ProviderTokenSources(settings: tokens, after: state.sources)
             let loader = CredentialLoader(configuration: settings, sources: sources)
             var renewed: [String: CredentialIdentity] = [:]
             for credential in Self.used(settings) {

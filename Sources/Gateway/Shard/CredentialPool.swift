@@ -80,6 +80,9 @@ final class CredentialPool {
         return access.encoder.topic(name)
     }
 
+    /// Header encoder of the credential in use.
+    var newestEncoder: PushRequestEncoder { access.encoder }
+
     /// Returns the header encoder for requests on a connection, and the generation of its provider token.
     @inline(__always)
     func encoder(of connection: ClientConnection) -> (PushRequestEncoder, tokenGeneration: UInt64) {

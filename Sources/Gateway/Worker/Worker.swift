@@ -74,8 +74,13 @@ public final class Worker: Sendable {
             longestAbsence: RestoreLimits.longestAbsence)
     }
 
-    /// - Parameter longestAbsence: milliseconds after which a local copy of a partition is useless.
-    init(configuration: Configuration, logger: Logger, restarts: Int = 0, longestAbsence: Int64) throws {
+    /// - Parameters:
+    ///   - longestAbsence: milliseconds after which a local copy of a partition is useless.
+    ///   - tokens: times of provider tokens.
+    init(
+        configuration: Configuration, logger: Logger, restarts: Int = 0, longestAbsence: Int64,
+        tokens: ProviderTokenPolicy.Settings = .init()
+    ) throws {
         self.configuration = configuration
         self.logger = logger
         let failure = FailureBox()
@@ -85,7 +90,7 @@ public final class Worker: Sendable {
 
         let permit = SendPermit(until: MonotonicTime(nanoseconds: 0))
         let planner = CredentialPoolPlanner(configuration, permit: permit)
-        let credentials = try CredentialKeeper(configuration, logger: logger)
+        let credentials = try CredentialKeeper(configuration, tokens: tokens, logger: logger)
         self.credentials = credentials
         let (pools, routes) = try planner.plan(credentials)
         let properties = KafkaSetup(configuration.kafka)

@@ -180,7 +180,7 @@ extension World {
     /// Lets the pool rest on all shards, because they share its key.
     private func rest(_ pool: Int, _ worker: WorkerModel) {
         happened(.poolRests)
-        let until = monotonic + 30_000_000_000
+        let until = monotonic + 10_000_000_000
         for shard in worker.shards {
             shard.restUntil[pool] = until
             shard.machine.rest(UInt16(pool), until: until, at: now(worker))
