@@ -118,7 +118,7 @@ let package = Package(
         .executableTarget(
             name: "sluice",
             dependencies: [
-                "Admin", "Configuration", "Gateway", "APNSSimulator", "HTTP2", "Kafka", "RetryStore",
+                "Admin", "APNS", "Configuration", "Gateway", "APNSSimulator", "HTTP2", "Kafka", "RetryStore",
                 "SluiceModel",
                 "StreamScheduling", "DeliveryCore", "EventLoop",
                 .product(name: "Logging", package: "swift-log"),
@@ -203,7 +203,7 @@ let package = Package(
         .testTarget(
             name: "GatewayTests",
             dependencies: [
-                "Admin", "Configuration", "Gateway", "APNSSimulator", "KafkaTestSupport", "TestSupport",
+                "Admin", "APNS", "Configuration", "Gateway", "APNSSimulator", "KafkaTestSupport", "TestSupport",
                 "sluice",
             ],
             swiftSettings: strict),

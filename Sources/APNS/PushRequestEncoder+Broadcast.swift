@@ -6,21 +6,26 @@ import SluiceModel
 extension PushRequestEncoder {
     /// App of broadcasts in this encoder; looked up once, not per broadcast.
     public struct BroadcastApp {
-        fileprivate var path: StableFields.ID
+        fileprivate var index: Int
     }
 
-    /// Names of header fields that only broadcasts have.
+    /// Header fields that only broadcasts have.
     struct BroadcastFields {
         var channel: StableFields.ID
         var requestID: StableFields.ID
+        /// Paths by the app's index.
+        var paths: [StableFields.ID] = []
+        /// Bundle identifiers by the app's index, for copies of the encoder.
+        var apps: [[UInt8]] = []
     }
 
     /// Adds an app by its bundle identifier. The path is the same for all broadcasts of the app, so that it enters the
     /// connection's table.
     public func broadcastApp(_ bundleIdentifier: UnsafeRawBufferPointer) -> BroadcastApp {
-        BroadcastApp(
-            path: fields.add(
-                name: ":path", value: Array("/4/broadcasts/apps/".utf8) + Array(bundleIdentifier)))
+        broadcasts.apps.append(Array(bundleIdentifier))
+        broadcasts.paths.append(
+            fields.add(name: ":path", value: Array("/4/broadcasts/apps/".utf8) + Array(bundleIdentifier)))
+        return BroadcastApp(index: broadcasts.paths.count - 1)
     }
 
     /// Writes the header block of one broadcast. The job's identifier is the request's: `apns-request-id`.
@@ -33,24 +38,15 @@ extension PushRequestEncoder {
         to app: BroadcastApp, channel: UnsafeRawBufferPointer, priority: Priority, expiration: Expiration,
         identifier: APNSID, into block: inout HeaderBlockEncoder
     ) {
-        let names = broadcastNames()
         block.indexedStatic(Self.methodPost)
         block.indexedStatic(Self.schemeHTTPS)
         block.stable(authority)
-        block.stable(app.path)
+        block.stable(broadcasts.paths[app.index])
         if let authorization { block.stable(authorization) }
         block.stable(pushTypes[Int(PushType.liveActivity.rawValue)])
         block.stable(priorities[priorityIndex(priority)])
-        block.value(names.channel, channel)
+        block.value(broadcasts.channel, channel)
         block.value(self.expiration, decimal: expiration.headerSeconds ?? 0)
-        block.value(names.requestID, identifier: identifier.high, identifier.low)
-    }
-
-    private func broadcastNames() -> BroadcastFields {
-        if let broadcastFields { return broadcastFields }
-        let names = BroadcastFields(
-            channel: fields.add(name: "apns-channel-id"), requestID: fields.add(name: "apns-request-id"))
-        broadcastFields = names
-        return names
+        block.value(broadcasts.requestID, identifier: identifier.high, identifier.low)
     }
 }

@@ -19,8 +19,8 @@ public final class PushRequestEncoder {
     private let apnsID: StableFields.ID
     let expiration: StableFields.ID
     private let collapseIdentifier: StableFields.ID
-    /// Fields of broadcasts; nil until first used.
-    var broadcastFields: BroadcastFields?
+    /// Fields of broadcasts.
+    var broadcasts: BroadcastFields
     private var topicFields: [StableFields.ID] = []
     /// Names of the topics and of the server, for copies.
     private var topicNames: [[UInt8]] = []
@@ -49,13 +49,16 @@ public final class PushRequestEncoder {
         apnsID = fields.add(name: "apns-id")
         expiration = fields.add(name: "apns-expiration")
         collapseIdentifier = fields.add(name: "apns-collapse-id")
+        broadcasts = BroadcastFields(
+            channel: fields.add(name: "apns-channel-id"), requestID: fields.add(name: "apns-request-id"))
     }
 
     /// Creates an encoder for connections with another credential. The copy has no `authorization`, and the same
-    /// topics: a ``Topic`` of either serves both.
+    /// topics and apps of broadcasts: a ``Topic`` or ``BroadcastApp`` of either serves both.
     public convenience init(copying other: PushRequestEncoder, fields: StableFields) {
         self.init(fields: fields, authority: other.authorityName)
         for name in other.topicNames { _ = name.withUnsafeBytes(topic) }
+        for name in other.broadcasts.apps { _ = name.withUnsafeBytes(broadcastApp) }
     }
 
     /// Adds a topic.

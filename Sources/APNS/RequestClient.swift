@@ -134,12 +134,16 @@ public struct RequestClient: Sendable {
         public var progress: Progress
     }
 
-    /// Name or address of the server, which its certificate must carry.
+    /// Name or address of the server.
     public var host: String
+    /// Name that the server's certificate must have; nil: ``host``.
+    public var certificateName: String?
     public var port: UInt16
     /// `:authority` of requests; nil: ``host``, with the port unless that is 443.
     public var authority: String?
     public var tls: ClientTLSOptions
+    /// Context of connections in place of ``tls``; nil: one is made for each request.
+    public var context: TLSContext?
     /// Proxy to connect through; nil: none.
     public var proxy: ProxyConfiguration?
     /// Value of `authorization`, `bearer` included; nil: none, as on certificate connections.
@@ -177,7 +181,7 @@ public struct RequestClient: Sendable {
         let context: TLSContext
         let loop: EventLoop
         do {
-            context = try TLSContext.client(tls)
+            context = try self.context ?? TLSContext.client(tls)
             loop = try EventLoop(name: "apns-request")
         } catch {
             throw Failure(stage: .preparation, message: "\(error)")

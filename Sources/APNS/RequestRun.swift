@@ -83,8 +83,9 @@ final class RequestRun: AddressLookupOwner, ClientConnectionOwner, TimerHandler 
         configuration.session.maximumBody = client.maximumBody
         configuration.proxy = client.proxy
         let connection = ClientConnection(
-            number: 0, addresses: addresses, serverName: client.host, port: client.port, context: context,
-            fields: fields, configuration: configuration, loop: loop, owner: self)
+            number: 0, addresses: addresses, serverName: client.host,
+            certificateName: client.certificateName, port: client.port, context: context, fields: fields,
+            configuration: configuration, loop: loop, owner: self)
         self.connection = connection
         connection.connect()
     }

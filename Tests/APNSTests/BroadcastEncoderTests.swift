@@ -144,4 +144,34 @@ import Testing
             #expect(fields.contains("apns-push-type: \(number % 2 == 0 ? "alert" : "liveactivity")"))
         }
     }
+
+    /// A credential that was exchanged has an encoder of its own, for the apps of the one before.
+    @Test func copyOfAnEncoderServesItsApps() throws {
+        encoder.setAuthorization(Array("bearer old".utf8))
+        let apps = [app("com.example.scores"), app("com.example.news")]
+        let copiedFields = StableFields()
+        let copy = PushRequestEncoder(copying: encoder, fields: copiedFields)
+        copy.setAuthorization(Array("bearer new".utf8))
+        let peer = PushRequestEncoderTests.Peer()
+        var configuration = ClientSession.Configuration()
+        configuration.waitsForAuthentication = false
+        var session = ClientSession(configuration: configuration, fields: copiedFields)
+        _ = try peer.output().withUnsafeBytes { try session.receive($0) }
+        let channel = Array("AA==".utf8)
+        for (number, app) in apps.enumerated() {
+            channel.withUnsafeBytes { channel in
+                _ = session.submit(tag: UInt32(number), body: channel, deadline: .max) { block in
+                    copy.encodeBroadcast(
+                        to: app, channel: channel, priority: .immediate, expiration: .once,
+                        identifier: APNSID(high: 1, low: 2), into: &block)
+                }
+            }
+        }
+        #expect(peer.receive(session.output.readable) == session.output.count)
+        for (number, name) in ["com.example.scores", "com.example.news"].enumerated() {
+            let fields = try #require(peer.fields[Int32(2 * number + 1)])
+            #expect(fields.contains(":path: /4/broadcasts/apps/\(name)"))
+            #expect(fields.contains("authorization: bearer new"))
+        }
+    }
 }

@@ -41,6 +41,44 @@ import Testing
         #expect(verdict.unknownReason.count == 0)
     }
 
+    /// Reasons of broadcasts and channels, with the reaction to each (APNs: BER).
+    @Test(
+        arguments: [
+            (
+                .configuration,
+                [
+                    "FeatureNotEnabled", "TopicDisallowed", "TopicMismatch", "BadCertificate",
+                    "BadCertificateEnvironment", "MissingProviderToken", "InvalidProviderToken",
+                ]
+            ),
+            (.authentication, ["ExpiredProviderToken"]),
+            (
+                .job,
+                [
+                    "MissingChannelId", "BadChannelId", "ChannelNotRegistered", "BadRequestParams",
+                    "BadRequestPayload", "PayloadEmpty", "BadMessageId", "BadPriority", "MissingPushType",
+                    "InvalidPushType", "CannotCreateChannelConfig", "BadExpirationDate", "BadPath",
+                    "MethodNotAllowed", "PayloadTooLarge", "MissingChannelQueueSize",
+                ]
+            ),
+            (
+                .later,
+                [
+                    "TooManyRequests", "TooManyProviderTokenUpdates", "InternalServerError",
+                    "Service Unavailable",
+                ]
+            ),
+            (.connection, ["Shutdown"]),
+        ] as [(ReasonClass, [String])])
+    func broadcastReasonsHaveTheirClass(_ reasonClass: ReasonClass, names: [String]) {
+        for name in names {
+            let reason = name.withBytes { Reason.parse(name: $0) }
+            #expect(reason.class == reasonClass, "\(name)")
+            #expect(reason.isFinal == (reasonClass == .job), "\(name)")
+            #expect(!reason.suspectsConfigurationInBursts, "\(name)")
+        }
+    }
+
     @Test func tableHoldsOnlyDocumentedReasons() {
         let names = Reason.allCases.filter { $0 != .absent && $0 != .unknown }.map(\.name.text)
         #expect(Set(names) == Set(Self.documented.map(\.0)))

@@ -25,8 +25,12 @@ extension Reason {
             Entry(
                 "BadDeviceToken", 400, .token,
                 "retire the token; a burst of these means tokens of the other environment")
-        case .badExpirationDate: Entry("BadExpirationDate", 400, .job, "correct apns-expiration")
-        case .badMessageId: Entry("BadMessageId", 400, .job, "correct apns-id")
+        case .badExpirationDate:
+            Entry(
+                "BadExpirationDate", 400, .job,
+                "correct apns-expiration; a channel without storage takes 0 only")
+        case .badMessageId:
+            Entry("BadMessageId", 400, .job, "correct apns-id, or apns-request-id of a broadcast")
         case .badPriority: Entry("BadPriority", 400, .job, "correct apns-priority")
         case .badTopic: Entry("BadTopic", 400, .job, "correct apns-topic")
         case .deviceTokenNotForTopic:
@@ -65,7 +69,8 @@ extension Reason {
                 "use the key in the environment for which it was issued")
 
         case .badPath: Entry("BadPath", 404, .job, "report it: the request path was wrong")
-        case .methodNotAllowed: Entry("MethodNotAllowed", 405, .job, "report it: the request was not a POST")
+        case .methodNotAllowed:
+            Entry("MethodNotAllowed", 405, .job, "report it: the request's method was wrong")
         case .expiredToken: Entry("ExpiredToken", 410, .token, "retire the token")
         case .unregistered:
             Entry(
@@ -76,21 +81,30 @@ extension Reason {
             Entry(
                 "TooManyProviderTokenUpdates", 429, .later,
                 "keep the provider token for at least 20 minutes and replace the connection")
-        case .tooManyRequests: Entry("TooManyRequests", 429, .later, "slow down for this device token")
+        case .tooManyRequests:
+            Entry("TooManyRequests", 429, .later, "slow down for this device token or channel")
         case .internalServerError: Entry("InternalServerError", 500, .later, "send again on a new connection")
         case .serviceUnavailable: Entry("ServiceUnavailable", 503, .later, "send again later")
         case .shutdown: Entry("Shutdown", 503, .connection, "send again on a new connection")
 
         case .featureNotEnabled:
-            Entry("FeatureNotEnabled", 400, .configuration, "turn on broadcasts for the app")
+            Entry(
+                "FeatureNotEnabled", 400, .configuration,
+                "turn on the broadcast capability of the app on Apple's developer site")
         case .missingChannelId: Entry("MissingChannelId", 400, .job, "give a channel identifier")
-        case .badChannelId: Entry("BadChannelId", 400, .job, "correct the channel identifier")
-        case .channelNotRegistered: Entry("ChannelNotRegistered", 400, .job, "drop the channel")
+        case .badChannelId:
+            Entry("BadChannelId", 400, .job, "give the channel identifier as APNs returned it")
+        case .channelNotRegistered:
+            Entry(
+                "ChannelNotRegistered", 400, .job,
+                "drop the channel, or use it in the environment in which it was created")
         case .badRequestParams: Entry("BadRequestParams", 400, .job, "correct the request's attributes")
         case .badRequestPayload: Entry("BadRequestPayload", 400, .job, "correct the request's JSON")
         case .missingPushType: Entry("MissingPushType", 400, .job, "give an apns-push-type")
         case .cannotCreateChannelConfig:
-            Entry("CannotCreateChannelConfig", 400, .job, "delete channels: the limit is reached")
+            Entry(
+                "CannotCreateChannelConfig", 400, .job,
+                "delete channels that are not used any more: the app's limit is reached")
         case .topicMismatch:
             Entry("TopicMismatch", 403, .configuration, "use a credential that covers the bundle identifier")
         case .missingChannelQueueSize:

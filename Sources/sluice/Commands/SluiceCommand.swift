@@ -49,7 +49,7 @@ struct SluiceCommand: ParsableCommand {
 
     private static let subcommands: [any ParsableCommand.Type] = [
         RunCommand.self, DemoCommand.self, SimulatorCommand.self, KafkaCommand.self, ProduceCommand.self,
-        OutcomesCommand.self, InspectCommand.self, ConfigCommand.self,
+        OutcomesCommand.self, ChannelsCommand.self, InspectCommand.self, ConfigCommand.self,
     ]
 }
 
