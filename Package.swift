@@ -203,7 +203,8 @@ let package = Package(
         .testTarget(
             name: "GatewayTests",
             dependencies: [
-                "Admin", "APNS", "Configuration", "Gateway", "APNSSimulator", "KafkaTestSupport", "TestSupport",
+                "Admin", "APNS", "Configuration", "Gateway", "APNSSimulator", "KafkaTestSupport",
+                "TestSupport",
                 "sluice",
             ],
             swiftSettings: strict),
