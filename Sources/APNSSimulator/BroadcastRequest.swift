@@ -16,7 +16,7 @@ struct BroadcastRequest {
     var body = PushRequest.none
     var bodyLength = 0
 
-    /// Begins of a broadcast's path.
+    /// Start of a broadcast's path.
     static let pathPrefix: StaticString = "/4/broadcasts/apps/"
 
     init(_ request: ServerRequest) {

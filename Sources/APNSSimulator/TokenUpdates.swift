@@ -2,7 +2,7 @@ import EventLoop
 import Synchronization
 
 /// Provider tokens that were accepted from any connection, by key, for the ways of counting that look beyond a
-/// connection. Pure: times are arguments. Bounded: a key has at most ``remembered`` tokens.
+/// connection. Pure: times are arguments. Bounded in keys, and in tokens of a key.
 struct TokenUpdates {
     private struct Accepted {
         var bytes: [UInt8]
@@ -18,6 +18,7 @@ struct TokenUpdates {
 
     private var keys: [Key: [Accepted]] = [:]
     private static let remembered = 64
+    private static let mostKeys = 10_000
 
     /// Decides about a token that is new on its connection. Returns false if the key's tokens change too often.
     ///
@@ -49,6 +50,8 @@ struct TokenUpdates {
         }
         if accepted.count == Self.remembered { accepted.removeFirst() }
         accepted.append(Accepted(bytes: Array(bytes), issuedAt: token.issuedAt, acceptedAt: now))
+        // So many keys are made up, which only a simulator without known keys accepts.
+        if keys.count >= Self.mostKeys, keys[key] == nil { keys.removeAll() }
         keys[key] = accepted
         return true
     }

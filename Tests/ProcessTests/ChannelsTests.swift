@@ -47,8 +47,9 @@ struct ChannelsTests {
         }
     }
 
+    /// Each command signs a provider token of its own; all of them have the same issue time.
     @Test func channelLivesFromCreationToDeletion() throws {
-        let bed = try Bed()
+        let bed = try Bed(["--count-token-updates", "issue-time"])
         let none = try bed.run("list")
         #expect(none.exit == .status(0))
         #expect(none.standardOutput == "")
@@ -82,6 +83,20 @@ struct ChannelsTests {
         #expect(gone.exit == .status(1))
         #expect(gone.standardError.contains("APNs answered ChannelNotRegistered (apns-request-id "))
         #expect(!gone.standardError.contains("ABC123DEFG"))
+    }
+
+    @Test func identifierThatIsNoBase64IsRefusedBeforeConnecting() throws {
+        for channel in ["a b", "\u{e9}", "", String(repeating: "A", count: 257)] {
+            let result = try ChildProcess.run(Executables.sluice, ["channels", "show", channel])
+            #expect(result.exit == .status(64))
+        }
+    }
+
+    @Test func simulatorRefusesUnknownWaysOfCounting() throws {
+        let result = try sluice("simulator", "--port", "0", "--count-token-updates", "team")
+        #expect(result.exit == .status(64))
+        #expect(result.standardError.contains("issue-time"))
+        #expect(try sluice("simulator", "--null", "--management-port", "0").exit == .status(64))
     }
 
     @Test func creationNeedsAStorage() throws {

@@ -79,12 +79,13 @@ struct ChannelsCommand: ParsableCommand {
         static let configuration = CommandConfiguration(abstract: "Show the storage of a channel.")
 
         @Argument(help: "Identifier of the channel, as `sluice channels list` shows it.")
-        var channel: String
+        var channel: ChannelArgument
 
         @OptionGroup var options: ChannelOptions
 
         func run() throws {
             let access = try options.access()
+            let channel = channel.text
             let (storage, pushType) = try performing { try access.client.read(channel) }
             if options.json {
                 Terminal.output(
@@ -115,7 +116,7 @@ struct ChannelsCommand: ParsableCommand {
                 """)
 
         @Argument(help: "Identifier of the channel, as `sluice channels list` shows it.")
-        var channel: String
+        var channel: ChannelArgument
 
         @Flag(help: "Delete without asking.")
         var yes = false
@@ -131,6 +132,7 @@ struct ChannelsCommand: ParsableCommand {
 
         func run() throws {
             let access = try options.access()
+            let channel = channel.text
             if !yes {
                 Terminal.write(
                     "Delete \(channel) of \(access.client.app) in \(access.environment) for good? [y/N] ",
@@ -160,6 +162,24 @@ struct ChannelStorageArgument: ExpressibleByArgument {
     }
 
     static var allValueStrings: [String] { ["none", "newest"] }
+}
+
+/// A channel's identifier on the command line: base64, at most 256 characters.
+struct ChannelArgument: ExpressibleByArgument {
+    let text: String
+
+    init?(argument: String) {
+        let isBase64 = argument.utf8.allSatisfy { byte in
+            switch byte {
+            case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"):
+                true
+            default: "+/=_-".utf8.contains(byte)
+            }
+        }
+        guard isBase64, (1...256).contains(argument.utf8.count) else { return nil }
+        text = argument
+    }
 }
 
 extension ChannelAccess {
