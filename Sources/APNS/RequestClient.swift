@@ -134,10 +134,10 @@ public struct RequestClient: Sendable {
         public var progress: Progress
     }
 
-    /// Name or address of the server.
+    /// Name or address of the server, which its certificate must carry unless ``serverName`` is set.
     public var host: String
-    /// Name that the server's certificate must have; nil: ``host``.
-    public var certificateName: String?
+    /// Name that the server's certificate must carry; nil: ``host``.
+    public var serverName: String?
     public var port: UInt16
     /// `:authority` of requests; nil: ``host``, with the port unless that is 443.
     public var authority: String?

@@ -84,7 +84,7 @@ final class RequestRun: AddressLookupOwner, ClientConnectionOwner, TimerHandler 
         configuration.proxy = client.proxy
         let connection = ClientConnection(
             number: 0, addresses: addresses, serverName: client.host,
-            certificateName: client.certificateName, port: client.port, context: context, fields: fields,
+            certificateName: client.serverName, port: client.port, context: context, fields: fields,
             configuration: configuration, loop: loop, owner: self)
         self.connection = connection
         connection.connect()

@@ -124,7 +124,9 @@ import Testing
         let simulator = try simulator()
         defer { simulator.stop() }
         let client = try client(simulator, port: simulator.port)
-        #expect(try failure { _ = try client.create(.none) }.kind == .refused(.badPath))
+        let failure = try failure { _ = try client.create(.none) }
+        #expect(failure.kind == .refused(.badPath))
+        #expect(failure.description.contains("check --host and --port"))
     }
 
     @Test func serverThatCantBeReachedIsUnavailable() throws {

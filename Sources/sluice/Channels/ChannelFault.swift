@@ -46,6 +46,8 @@ enum ChannelFault {
             "the key's provider tokens change too often; try again in 20 minutes, and check that all senders' clocks agree"
         case .internalServerError, .serviceUnavailable, .shutdown:
             "APNs is in trouble; try again later"
+        case .badPath, .methodNotAllowed:
+            "the server does not manage channels on this port; check --host and --port"
         case .absent, .unknown: "the reason is not documented; check host and port"
         default: "\(reason.action)"
         }
