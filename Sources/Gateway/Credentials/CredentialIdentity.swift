@@ -6,6 +6,8 @@ import HTTP2
 /// A credential's identity towards APNs, loaded from its files and checked.
 struct CredentialIdentity: Sendable {
     var context: TLSContext
+    /// Settings that ``context`` was made of.
+    var tls: ClientTLSOptions
     /// Keys of provider tokens; nil with a certificate.
     var keys: ProviderKeyring?
     /// Proxy to dial through; nil means none.
@@ -41,7 +43,7 @@ struct CredentialLoader {
                     certificateChain: .file(certificateFile), privateKey: .file(keyFile))
             }
             return CredentialIdentity(
-                context: try TLSContext.client(options), keys: keys,
+                context: try TLSContext.client(options), tls: options, keys: keys,
                 proxy: try Self.proxy(endpoint.proxy, of: credential, configuration))
         } catch let error as WorkerError {
             throw error

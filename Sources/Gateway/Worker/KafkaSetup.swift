@@ -7,6 +7,8 @@ struct KafkaSetup {
     private let configuration: Configuration.Kafka
     let consumer: KafkaProperties
     let producer: KafkaProperties
+    /// Properties of all clients.
+    var common: KafkaProperties { admin }
     private let admin: KafkaProperties
 
     init(_ configuration: Configuration.Kafka) {
@@ -82,7 +84,7 @@ struct KafkaSetup {
     // MARK: The changelog
 
     /// Required settings of the changelog topic, with their reasons.
-    private static let requirements = [
+    static let requirements = [
         TopicRequirement(
             "cleanup.policy", .list(["compact"]),
             reason: "deletion would lose held pushes, and without compaction the topic grows without bound"),

@@ -38,6 +38,10 @@ public struct ClusterMetadata: Sendable {
         public let partitionCount: Int
         /// Partitions without a leader now; records for them wait.
         public let leaderless: [Int32]
+        /// Replicas of the partition with the fewest; 0 without a partition.
+        public let replicas: Int
+        /// Replicas in sync of the partition with the fewest; 0 without a partition.
+        public let inSyncReplicas: Int
         /// Error of the topic, for example `UNKNOWN_TOPIC_OR_PART` or `TOPIC_AUTHORIZATION_FAILED`; nil without an
         /// error.
         public let error: KafkaError?
@@ -202,8 +206,7 @@ public final class KafkaAdmin {
         let metadata = try metadata(topic: topic, timeoutMilliseconds: timeoutMilliseconds)
         guard let entry = metadata.topics.first(where: { $0.name == topic }) else { return nil }
         if let error = entry.error {
-            let unknown = [RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART, RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC]
-            if unknown.contains(where: { $0.rawValue == error.code }) { return nil }
+            if error.isUnknownTopic { return nil }
             throw error
         }
         return entry.partitionCount
@@ -288,6 +291,8 @@ extension ClusterMetadata {
             return Topic(
                 name: name, partitionCount: partitions.count,
                 leaderless: partitions.filter { $0.leader < 0 }.map(\.id),
+                replicas: partitions.map { Int($0.replica_cnt) }.min() ?? 0,
+                inSyncReplicas: partitions.map { Int($0.isr_cnt) }.min() ?? 0,
                 error: topic.err == RD_KAFKA_RESP_ERR_NO_ERROR
                     ? nil : KafkaError(topic.err, "topic \"\(name)\""))
         }

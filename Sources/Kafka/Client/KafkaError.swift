@@ -56,6 +56,24 @@ extension KafkaError {
             || code == RD_KAFKA_RESP_ERR_INVALID_MSG_SIZE.rawValue
     }
 
+    /// There is no such topic.
+    public var isUnknownTopic: Bool {
+        code == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART.rawValue
+            || code == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC.rawValue
+    }
+
+    /// The cluster or the library can't do this at all.
+    public var isUnsupported: Bool {
+        code == RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE.rawValue
+            || code == RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION.rawValue
+    }
+
+    /// Creates the error of a request without an answer.
+    static func noAnswer(_ what: String, _ timeoutMilliseconds: Int32) -> KafkaError {
+        KafkaError(
+            RD_KAFKA_RESP_ERR__TIMED_OUT, what, detail: "no answer within \(timeoutMilliseconds) ms")
+    }
+
     /// The group is about to rebalance, or has done so already.
     public var isOfRebalance: Bool {
         code == RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS.rawValue

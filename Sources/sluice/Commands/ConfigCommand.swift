@@ -6,26 +6,68 @@ import Gateway
 struct ConfigCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "config",
-        abstract: "Check a configuration; list all settings.",
-        subcommands: [Check.self, Reference.self])
+        abstract: "Check a configuration and the parts it names; list all settings; print Kafka's rights.",
+        subcommands: [Check.self, ConfigACLs.self, Reference.self])
 
     struct Check: ParsableCommand {
         static let configuration = CommandConfiguration(
             abstract:
-                "Check a configuration file together with the environment, without any connection.",
+                "Check a configuration file together with the environment; with --connect, the parts it names too.",
             discussion: """
                 Reports all mistakes at once, each with its place and its key, and exits with status 78 if there are \
                 any. Loads the keys and certificates that the configuration names. Applies SLUICE_ variables of the \
-                environment as `sluice run` does.
+                environment as `sluice run` does. Without --connect nothing is connected.
+
+                --connect checks Kafka (TLS, SASL, topics, rights, replication, sizes), APNs (DNS, TCP, TLS, ALPN, each \
+                credential for its topics), the store's directory, the limit of open files, and clocks. It joins no \
+                group, writes no record, and sends nothing that can reach a device. Run it as the worker's user, on the \
+                worker's machine.
+
+                  ✓  works
+                  !  works, but weakens a guarantee or is near a limit
+                  ✗  the worker can't work with it
+                  –  not checked
+
+                EXIT STATUS
+                  0   no mistake, and no ✗
+                  69  at least one ✗
+                  78  the configuration, or a key or certificate that it names, is wrong
                 """)
 
         @Argument(help: "A YAML or JSON file. Without a file, all settings come from the environment.")
         var file: String?
 
+        @Flag(help: "Connect to Kafka and APNs, and try the store's directory.")
+        var connect = false
+
+        @Flag(help: "With --connect: print one JSON document on each line.")
+        var json = false
+
+        @Option(help: ArgumentHelp("With --connect: longest wait for each answer.", valueName: "seconds"))
+        var timeout = 10
+
+        func validate() throws {
+            if json, !connect { throw ValidationError("--json is only for --connect") }
+            guard (1...60).contains(timeout) else { throw ValidationError("--timeout: 1 to 60 seconds") }
+        }
+
         func run() throws {
             let configuration = try loadConfiguration(file)
-            Terminal.output("\(file ?? "environment"): ok")
-            for line in summary(of: configuration) { Terminal.output(line) }
+            if !json {
+                Terminal.output("\(file ?? "environment"): ok")
+                for line in summary(of: configuration) { Terminal.output(line) }
+            }
+            guard connect else { return }
+            if !json { Terminal.output("") }
+            let results = ConnectCheck(configuration, timeout: .seconds(timeout)).run { result in
+                for line in json ? [result.json] : result.lines { Terminal.output(line) }
+            }
+            guard CheckResult.isUsable(results) else {
+                let count = results.count { $0.verdict == .bad }
+                throw CommandFailure(
+                    .unavailable,
+                    "\(Numbers.counted(count, "check")) failed; the lines with ✗ name the remedies")
+            }
         }
 
         private func summary(of configuration: Configuration) -> [String] {

@@ -1,0 +1,60 @@
+import Kafka
+
+/// Facts about a cluster and the topics of a configuration, as they were gathered.
+struct KafkaFacts: Sendable, Equatable {
+    /// Purpose of a topic.
+    enum Role: String, Sendable, CaseIterable {
+        case jobs, outcomes
+        case deadLetters = "dead-letters"
+        case changelog
+    }
+
+    /// Facts about one topic.
+    struct Topic: Sendable, Equatable {
+        var role: Role
+        var name: String
+        /// Partitions; nil when the topic doesn't exist.
+        var partitions: Int?
+        /// Partitions without a leader.
+        var leaderless = 0
+        /// Fewest replicas of a partition.
+        var replicas = 0
+        /// Fewest replicas of a partition that are in sync.
+        var inSyncReplicas = 0
+        /// Error of the brokers about the topic; nil without an error.
+        var error: String?
+        /// Values by Kafka's names; nil when they can't be read.
+        var configuration: [String: String]?
+        /// Reason for which the configuration can't be read; nil when it can.
+        var configurationError: String?
+        /// Result of reading at the topic's end.
+        var reading = Trial.notTried
+    }
+
+    /// Result of something that was tried.
+    enum Trial: Sendable, Equatable {
+        case notTried
+        case worked
+        /// Text of the error, with the remedy where it is known.
+        case failed(String)
+    }
+
+    /// Addresses that the configuration names.
+    var bootstrapServers: String
+    /// Brokers of the cluster; empty when it was not reached.
+    var brokers: [String] = []
+    /// Reason for which the cluster was not reached; nil when it was.
+    var error: String?
+    var topics: [Topic] = []
+    /// Reason for which the cluster describes no topic's configuration at all; nil when it does.
+    var administrationError: String?
+    var groupID: String
+    /// Result of asking for the group's offsets.
+    var group = Trial.notTried
+    /// Whether the worker may create missing topics.
+    var createsTopics: Bool
+    /// Largest message of the producer in bytes (`message.max.bytes`).
+    var producerMessageBytes: Int
+    /// Largest response of the consumer in bytes (`receive.message.max.bytes`).
+    var consumerResponseBytes: Int
+}

@@ -1,0 +1,228 @@
+import Kafka
+
+/// Judges the facts about a cluster.
+enum KafkaVerdict {
+    /// Bytes of headers that a dead letter has besides its record, at most.
+    static let deadLetterHeaders = 4_096
+
+    static func results(_ facts: KafkaFacts) -> [CheckResult] {
+        if let error = facts.error {
+            return [
+                CheckResult(
+                    .bad, "kafka", "\(facts.bootstrapServers): \(error)",
+                    remedy: "correct kafka.bootstrap-servers or the properties that the text names")
+            ]
+        }
+        let count = facts.brokers.count
+        var results = [
+            CheckResult(
+                .good, "kafka",
+                "\(count) \(count == 1 ? "broker" : "brokers"): \(facts.brokers.prefix(5).joined(separator: ", "))"
+                    + (count > 5 ? ", …" : ""))
+        ]
+        for topic in facts.topics { results += self.results(topic, facts) }
+        if let error = facts.administrationError {
+            results.append(CheckResult(.unchecked, "topics", "their configuration can't be read: \(error)"))
+        }
+        results += sizes(facts)
+        results += partitions(facts)
+        results.append(group(facts))
+        return results
+    }
+
+    // MARK: One topic
+
+    private static func results(_ topic: KafkaFacts.Topic, _ facts: KafkaFacts) -> [CheckResult] {
+        let part = "topic \(topic.name)"
+        if let error = topic.error {
+            return [
+                CheckResult(
+                    .bad, part, error,
+                    remedy: "grant the worker its rights; `sluice config acls` prints them")
+            ]
+        }
+        guard let partitions = topic.partitions else {
+            guard !facts.createsTopics else {
+                return [
+                    CheckResult(.good, part, "doesn't exist; the worker creates it (kafka.create-topics)")
+                ]
+            }
+            return [
+                CheckResult(
+                    .bad, part, "doesn't exist",
+                    remedy: "create it, or let the worker create it with kafka.create-topics")
+            ]
+        }
+        var results = [existence(topic, partitions, part)]
+        results.append(access(topic, part))
+        if facts.administrationError == nil { results += configuration(topic, part) }
+        return results
+    }
+
+    private static func existence(
+        _ topic: KafkaFacts.Topic, _ partitions: Int, _ part: String
+    ) -> CheckResult {
+        let count = "\(partitions) \(partitions == 1 ? "partition" : "partitions")"
+        if topic.leaderless > 0 {
+            return CheckResult(
+                .bad, part, "\(count), \(topic.leaderless) without a leader",
+                remedy: "start the brokers that have the partitions")
+        }
+        let replicas = "\(topic.replicas) \(topic.replicas == 1 ? "replica" : "replicas")"
+        if topic.replicas == 1 {
+            return CheckResult(
+                .warning, part, "\(count), \(replicas)",
+                remedy: "a lost disk loses records: give the topic three replicas in production")
+        }
+        return CheckResult(.good, part, "\(count), \(replicas), at least \(topic.inSyncReplicas) in sync")
+    }
+
+    private static func access(_ topic: KafkaFacts.Topic, _ part: String) -> CheckResult {
+        switch topic.reading {
+        case .worked: CheckResult(.good, part, "can be read")
+        case .failed(let reason):
+            CheckResult(
+                .bad, part, "can't be read: \(reason)",
+                remedy: "grant Read and Describe; `sluice config acls` prints all rights")
+        case .notTried:
+            CheckResult(
+                .unchecked, part,
+                "the right to write isn't checked, because a record would stay in the topic",
+                remedy: nil)
+        }
+    }
+
+    private static func configuration(_ topic: KafkaFacts.Topic, _ part: String) -> [CheckResult] {
+        guard let values = topic.configuration else {
+            return [
+                CheckResult(
+                    topic.role == .changelog ? .warning : .unchecked, part,
+                    "its configuration can't be read: \(topic.configurationError ?? "no answer")",
+                    remedy: topic.role == .changelog
+                        ? "make sure that cleanup.policy is compact, and grant DescribeConfigs" : nil)
+            ]
+        }
+        return [cleanup(topic, values, part), durability(topic, values, part)].compactMap(\.self)
+    }
+
+    private static func cleanup(
+        _ topic: KafkaFacts.Topic, _ values: [String: String], _ part: String
+    ) -> CheckResult {
+        let policy = values["cleanup.policy"] ?? "delete"
+        if topic.role == .changelog {
+            let found = TopicConfiguration(topic: topic.name, values: values)
+            let differences = found.differences(from: KafkaSetup.requirements)
+            guard let first = differences.first else {
+                return CheckResult(.good, part, "cleanup.policy is \(policy)")
+            }
+            return CheckResult(
+                .bad, part, differences.map(\.description).joined(separator: "; "),
+                remedy: "change the topic's \(first.requirement.name)")
+        }
+        guard policy.contains("compact") else {
+            return CheckResult(.good, part, "cleanup.policy is \(policy)")
+        }
+        let lost =
+            topic.role == .jobs
+            ? "compaction drops jobs, because jobs of one device have one key"
+            : "compaction drops records of one key"
+        return CheckResult(
+            .bad, part, "cleanup.policy is \(policy)", remedy: "\(lost): set cleanup.policy to delete")
+    }
+
+    /// Judges `min.insync.replicas` of a topic that the worker writes; nil for the jobs.
+    private static func durability(
+        _ topic: KafkaFacts.Topic, _ values: [String: String], _ part: String
+    ) -> CheckResult? {
+        guard topic.role != .jobs, topic.replicas > 0,
+            let least = values["min.insync.replicas"].flatMap(Int.init)
+        else { return nil }
+        let finding = "min.insync.replicas is \(least) of \(topic.replicas)"
+        if least > topic.inSyncReplicas {
+            return CheckResult(
+                .bad, part, "\(finding), and only \(topic.inSyncReplicas) in sync",
+                remedy: least > topic.replicas
+                    ? "no record can be written: lower min.insync.replicas, or add replicas"
+                    : "no record can be written: start the missing brokers")
+        }
+        if least == topic.replicas, least > 1 {
+            return CheckResult(
+                .warning, part, finding,
+                remedy: "writing stops while a single broker is away: set it to \(topic.replicas - 1)")
+        }
+        if least == 1, topic.replicas > 1 {
+            return CheckResult(
+                .warning, part, finding,
+                remedy: "a broker's loss can lose acknowledged records: set it to 2")
+        }
+        return CheckResult(.good, part, finding)
+    }
+
+    // MARK: Several topics
+
+    /// Compares the largest records of the topics with the limits of the clients.
+    private static func sizes(_ facts: KafkaFacts) -> [CheckResult] {
+        func limit(_ role: KafkaFacts.Role) -> Int? {
+            facts.topics.first { $0.role == role }?.configuration?["max.message.bytes"].flatMap(Int.init)
+        }
+        guard let jobs = limit(.jobs) else { return [] }
+        let part = "message sizes"
+        if jobs > facts.consumerResponseBytes {
+            return [
+                CheckResult(
+                    .bad, part,
+                    "jobs of up to \(jobs) bytes are allowed, and a response of Kafka has at most \(facts.consumerResponseBytes)",
+                    remedy: "raise receive.message.max.bytes, or lower the jobs topic's max.message.bytes")
+            ]
+        }
+        let needed = jobs + deadLetterHeaders
+        let room = [
+            ("message.max.bytes of the producer", facts.producerMessageBytes),
+            ("max.message.bytes of the dead letters", limit(.deadLetters) ?? .max),
+        ]
+        guard let least = room.min(by: { $0.1 < $1.1 }), least.1 < needed else {
+            return [CheckResult(.good, part, "a job of up to \(jobs) bytes fits everywhere")]
+        }
+        return [
+            CheckResult(
+                .warning, part,
+                "jobs of up to \(jobs) bytes are allowed, and \(least.0) is \(least.1)",
+                remedy:
+                    "a larger malformed record fits into no dead letter: lower the jobs topic's max.message.bytes to \(max(1, least.1 - deadLetterHeaders)), or raise the other"
+            )
+        ]
+    }
+
+    /// Compares the partitions of jobs and changelog.
+    private static func partitions(_ facts: KafkaFacts) -> [CheckResult] {
+        guard let jobs = facts.topics.first(where: { $0.role == .jobs }),
+            let changelog = facts.topics.first(where: { $0.role == .changelog }),
+            jobs.partitions != nil, changelog.partitions != nil
+        else { return [] }
+        let counts = CoPartitioning([(jobs.name, jobs.partitions), (changelog.name, changelog.partitions)])
+        guard let problem = counts.problem else {
+            return [CheckResult(.good, "partitions", "the changelog has as many as the jobs topic")]
+        }
+        if counts.hasGrown, facts.createsTopics {
+            return [CheckResult(.good, "partitions", "the worker adds those that the changelog lacks")]
+        }
+        return [
+            CheckResult(
+                counts.hasGrown ? .warning : .bad, "partitions", problem,
+                remedy: "give the changelog as many partitions as the jobs topic")
+        ]
+    }
+
+    private static func group(_ facts: KafkaFacts) -> CheckResult {
+        let part = "group \(facts.groupID)"
+        return switch facts.group {
+        case .worked:
+            CheckResult(
+                .good, part, "its coordinator answers; the right to join isn't checked without joining")
+        case .failed(let reason):
+            CheckResult(
+                .bad, part, reason, remedy: "grant Read on the group; `sluice config acls` prints all rights")
+        case .notTried: CheckResult(.unchecked, part, "not checked, because the jobs topic has no partition")
+        }
+    }
+}
