@@ -1,9 +1,9 @@
-import APNS
 import HTTP2
-import SluiceModel
 import Testing
 
+@testable import APNS
 @testable import Gateway
+@testable import SluiceModel
 
 @Suite("Connection check: APNs' answers")
 struct APNSVerdictTests {

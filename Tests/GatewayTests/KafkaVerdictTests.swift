@@ -19,7 +19,7 @@ struct KafkaVerdictTests {
             topics: [
                 topic(.jobs, "delete"), topic(.outcomes, "delete"), topic(.deadLetters, "delete"),
                 topic(.changelog, "compact"),
-            ], groupID: "g", group: .worked, createsTopics: false, producerMessageBytes: 1_000_000,
+            ], groupID: "g", group: .worked, createsTopics: false, producerBatchBytes: 900_000,
             consumerResponseBytes: 100_000_000)
         facts.topics[0].reading = .worked
         facts.topics[3].reading = .worked
@@ -92,10 +92,7 @@ struct KafkaVerdictTests {
             Case(.bad, "message sizes", "a response of Kafka has at most 800000") {
                 $0.consumerResponseBytes = 800_000
             },
-            Case(.warning, "message sizes", "message.max.bytes of the producer is 900000") {
-                $0.producerMessageBytes = 900_000
-            },
-            Case(.warning, "message sizes", "max.message.bytes of the dead letters is 5000") {
+            Case(.bad, "message sizes", "max.message.bytes of dead-letters is 5000") {
                 $0.topics[2].configuration?["max.message.bytes"] = "5000"
             },
             Case(.warning, "partitions", "same number of partitions") { $0.topics[3].partitions = 6 },

@@ -13,7 +13,10 @@ struct KafkaConnectCheck {
         var facts = KafkaFacts(
             bootstrapServers: kafka.bootstrapServers, groupID: kafka.groupID,
             createsTopics: kafka.createTopics != nil,
-            producerMessageBytes: setup.producer["message.max.bytes"].flatMap(Int.init) ?? 1_000_000,
+            // 1,000,000 bytes are librdkafka's own default of both.
+            producerBatchBytes: min(
+                setup.producer["message.max.bytes"].flatMap(Int.init) ?? 1_000_000,
+                setup.producer["batch.size"].flatMap(Int.init) ?? 1_000_000),
             consumerResponseBytes: setup.consumer["receive.message.max.bytes"].flatMap(Int.init)
                 ?? 100_000_000)
         do throws(KafkaError) {

@@ -53,8 +53,8 @@ struct KafkaFacts: Sendable, Equatable {
     var group = Trial.notTried
     /// Whether the worker may create missing topics.
     var createsTopics: Bool
-    /// Largest message of the producer in bytes (`message.max.bytes`).
-    var producerMessageBytes: Int
+    /// Largest batch of the producer in bytes: the smaller of `message.max.bytes` and `batch.size`.
+    var producerBatchBytes: Int
     /// Largest response of the consumer in bytes (`receive.message.max.bytes`).
     var consumerResponseBytes: Int
 }

@@ -2,9 +2,6 @@ import Kafka
 
 /// Judges the facts about a cluster.
 enum KafkaVerdict {
-    /// Bytes of headers that a dead letter has besides its record, at most.
-    static let deadLetterHeaders = 4_096
-
     static func results(_ facts: KafkaFacts) -> [CheckResult] {
         if let error = facts.error {
             return [
@@ -175,21 +172,24 @@ enum KafkaVerdict {
                     remedy: "raise receive.message.max.bytes, or lower the jobs topic's max.message.bytes")
             ]
         }
-        let needed = jobs + deadLetterHeaders
-        let room = [
-            ("message.max.bytes of the producer", facts.producerMessageBytes),
-            ("max.message.bytes of the dead letters", limit(.deadLetters) ?? .max),
-        ]
-        guard let least = room.min(by: { $0.1 < $1.1 }), least.1 < needed else {
-            return [CheckResult(.good, part, "a job of up to \(jobs) bytes fits everywhere")]
+        let batch = facts.producerBatchBytes
+        let small = facts.topics.filter { topic in
+            topic.role != .jobs && limit(topic.role).map { $0 < batch } == true
+        }
+        guard small.isEmpty else {
+            return small.map { topic in
+                CheckResult(
+                    .bad, part,
+                    "max.message.bytes of \(topic.name) is \(limit(topic.role) ?? 0), and the producer sends batches of up to \(batch) bytes",
+                    remedy:
+                        "Kafka refuses larger batches as a whole: raise it, or lower batch.size in kafka.producer-properties"
+                )
+            }
         }
         return [
             CheckResult(
-                .warning, part,
-                "jobs of up to \(jobs) bytes are allowed, and \(least.0) is \(least.1)",
-                remedy:
-                    "a larger malformed record fits into no dead letter: lower the jobs topic's max.message.bytes to \(max(1, least.1 - deadLetterHeaders)), or raise the other"
-            )
+                .good, part,
+                "jobs of up to \(jobs) bytes can be read, and batches of up to \(batch) bytes can be written")
         ]
     }
 

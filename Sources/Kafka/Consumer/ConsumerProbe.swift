@@ -43,16 +43,18 @@ public final class ConsumerProbe {
         let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
         let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 16)
         defer { buffer.deallocate() }
-        while !events.isAtEnd {
-            if let error = events.partitionError { throw error }
+        while true {
             if deadline.hasPassed {
                 throw events.connectionError ?? .noAnswer("read \(partition)", timeoutMilliseconds)
             }
+            // librdkafka 2.0.2 can report the end before the error of the same answer.
+            let wasAtEnd = events.isAtEnd
             let count = consumer.poll(
                 into: buffer, timeoutMilliseconds: min(100, max(1, deadline.remainingMilliseconds)))
             for index in 0..<count { buffer[index].destroy() }
+            if let error = events.partitionError { throw error }
             // A record that arrives meanwhile shows the right as well.
-            if count > 0 { return }
+            if wasAtEnd || count > 0 { return }
         }
     }
 
