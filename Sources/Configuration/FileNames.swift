@@ -9,9 +9,6 @@ struct FileNames {
     /// Value of the variable `CREDENTIALS_DIRECTORY`, which systemd sets for a service's credentials; nil when unset.
     var credentialsDirectory: String?
 
-    /// Largest size in bytes of a file with a secret.
-    static let largestSecret = 64 << 10
-
     private static let prefixes = ["$CREDENTIALS_DIRECTORY/", "${CREDENTIALS_DIRECTORY}/"]
 
     func resolve(_ path: String) -> String {
@@ -61,35 +58,10 @@ struct FileNames {
     }
 
     /// Returns the secret in a file, without a line break at its end. Returns an empty text where files aren't read.
-    func secret(in path: String) -> Result<String, SecretFault> {
+    func secret(in path: String) -> Result<String, SecretFile.Fault> {
         guard mustExist else { return .success("") }
-        if let missing = missingDirectory(path) { return .failure(SecretFault(text: missing)) }
-        let resolved = resolve(path)
-        func fault(_ text: String) -> Result<String, SecretFault> {
-            .failure(SecretFault(text: "\(resolved) \(text)"))
-        }
-        var bytes: [UInt8]
-        do throws(BoundedFile.Failure) {
-            bytes = try BoundedFile.read(resolved, limit: Self.largestSecret)
-        } catch {
-            switch error {
-            case .unreadable(let reason): return fault(reason)
-            case .tooLarge: return fault("is larger than 64 KB, which no secret needs")
-            }
-        }
-        if bytes.last == UInt8(ascii: "\n") { bytes.removeLast() }
-        if bytes.last == UInt8(ascii: "\r") { bytes.removeLast() }
-        guard !bytes.isEmpty else { return fault("is empty; write the secret into it") }
-        guard !bytes.contains(0), let text = String(validating: bytes, as: UTF8.self) else {
-            return fault("is not UTF-8 text")
-        }
-        return .success(text)
-    }
-
-    /// Fault of a file with a secret; never the secret.
-    struct SecretFault: Error {
-        /// The file and its fault.
-        var text: String
+        if let missing = missingDirectory(path) { return .failure(SecretFile.Fault(text: missing)) }
+        return SecretFile.read(resolve(path))
     }
 
     /// Returns the reason for which a file can't be read; nil when it can be read.

@@ -45,7 +45,6 @@ struct SettingPlacesTests {
             ("SLUICE_KAFKA__BOOTSTRAP_SERVERS", "PLAINTEXT://a:1", "kafka.bootstrap-servers"),
             ("SLUICE_APNS__CONNECTIONS", "5", "apns.max-connections"),
             ("SLUICE_CREDENTIALS__TEAM__CONNECTIONS", "5", "credentials.team.max-connections"),
-            ("SLUICE_APNS__ENVIRONMENT", "production", "apns.host"),
             ("SLUICE_APPS__B__TOPICS", "b.c,a.b", "apps"),
             ("SLUICE_DELIVERY__SHARDS", "4", "apps"),
             ("SLUICE_DELIVERY__RETRY__MAXIMUM", "1s", "delivery.retry.initial"),

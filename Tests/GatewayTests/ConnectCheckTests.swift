@@ -111,9 +111,14 @@ struct ConnectCheckTests {
             #expect(leaderless.map(\.part) == ["topic \(jobs)"], "\(leaderless)")
             #expect(leaderless.first?.finding == "3 partitions, 1 without a leader")
             cluster.setLeader(1, topic: jobs, partition: 1)
+            // Kafka's code 30: no right to the group.
+            cluster.fail(.findCoordinator, with: Array(repeating: 30, count: 1_000))
+            let group = findings()
+            #expect(group.map(\.part) == ["group \(bed.kafka.group)"], "\(group)")
+            #expect(group.first?.finding.contains("Group authorization failed") == true, "\(group)")
             // Kafka's code 29: no right to the topic. The bed's readers take some of the answers.
             cluster.fail(.fetch, with: Array(repeating: 29, count: 1_000))
-            let topic = findings()
+            let topic = findings().filter { !$0.part.hasPrefix("group") }
             #expect(topic.map(\.part) == ["topic \(jobs)"], "\(topic)")
             #expect(topic.first?.finding.contains("can't be read: ") == true, "\(topic)")
             #expect(topic.first?.remedy?.contains("sluice config acls") == true)

@@ -93,6 +93,39 @@ struct FirstDayTests {
         #expect(plain.standardError.contains(ConnectionFault.brokerWithTLS.advice), "\(plain.standardError)")
     }
 
+    @Test func workerNamesAWrongSecurityProtocol() throws {
+        let kafka = try TestKafka([("jobs", 1)], isOwn: true)
+        let directory = try TemporaryDirectory("worker")
+        try directory.write(CertificateAuthority(commonName: "test").privateKeyPEM, to: "key.p8")
+        let path = try directory.write(
+            """
+            kafka:
+              bootstrap-servers: \(kafka.bootstrapServers)
+              properties: {security.protocol: SSL}
+            apps:
+              - name: news
+                topics: [com.example.news]
+                credential: {type: token, key-file: key.p8, key-id: ABC123DEFG, team-id: DEF123GHIJ}
+            """, to: "sluice.yaml")
+        let result = try ChildProcess.run(
+            Executables.sluice, ["run", "--config", path], environment: ["SLUICE_ADMIN__LISTEN": "off"])
+        #expect(result.exit == .status(69))
+        #expect(
+            result.standardError.contains(ConnectionFault.brokerWithoutTLS.advice), "\(result.standardError)")
+    }
+
+    @Test func propertyOfAToolIsReadFromAFile() throws {
+        let directory = try TemporaryDirectory("property")
+        let wrong = try sluice("outcomes", "-X", "sasl.password-file=\(directory.file("none"))")
+        #expect(wrong.exit == .status(64))
+        #expect(wrong.standardError.contains("sasl.password-file: \(directory.file("none")) does not exist"))
+        // The value shows in librdkafka's complaint only because the property is none of the secret ones.
+        let file = try directory.write("s3cret\n", to: "value")
+        let level = try sluice("outcomes", "-X", "security.protocol-file=\(file)")
+        #expect(level.exit == .status(78))
+        #expect(level.standardError.contains("s3cret"), "\(level.standardError)")
+    }
+
     @Test func installedExecutableIsWhereReadmeNamesIt() throws {
         let directory = try TemporaryDirectory("install")
         let make = try ChildProcess.run(

@@ -63,7 +63,16 @@ public final class ConsumerProbe {
     public func askForOffsets(
         of partition: TopicPartition, timeoutMilliseconds: Int32
     ) throws(KafkaError) {
-        _ = try consumer.committed([partition], timeoutMilliseconds: timeoutMilliseconds)
+        do throws(KafkaError) {
+            _ = try consumer.committed([partition], timeoutMilliseconds: timeoutMilliseconds)
+        } catch {
+            // librdkafka waits on for a coordinator that refuses the group, and reports the refusal by an event.
+            let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 16)
+            defer { buffer.deallocate() }
+            let count = consumer.poll(into: buffer, timeoutMilliseconds: 100)
+            for index in 0..<count { buffer[index].destroy() }
+            throw events.connectionError ?? error
+        }
     }
 
     public func close() { consumer.close() }

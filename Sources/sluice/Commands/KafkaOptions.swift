@@ -1,4 +1,5 @@
 import ArgumentParser
+import Configuration
 import Kafka
 
 /// Options with which the tools reach a cluster.
@@ -11,22 +12,36 @@ struct KafkaOptions: ParsableArguments {
     @Option(
         name: [.customShort("X"), .long],
         help: ArgumentHelp(
-            "A librdkafka property, such as security.protocol=SASL_SSL. Repeat for more properties.",
+            "A librdkafka property, such as security.protocol=SASL_SSL. NAME-file=PATH reads the value of NAME from a "
+                + "file, which the list of processes doesn't show. Repeat for more properties.",
             valueName: "name=value"))
     var property: [String] = []
 
     func validate() throws {
-        for pair in property where !pair.contains("=") {
-            throw ValidationError("-X \(pair): expected name=value")
+        for pair in property {
+            guard let (name, value) = Self.split(pair) else {
+                throw ValidationError("-X \(pair): expected name=value")
+            }
+            if name.hasSuffix("-file"), case .failure(let fault) = SecretFile.read(value) {
+                throw ValidationError("-X \(name): \(fault.text)")
+            }
         }
+    }
+
+    private static func split(_ pair: String) -> (name: String, value: String)? {
+        guard let sign = pair.firstIndex(of: "=") else { return nil }
+        return (String(pair[..<sign]), String(pair[pair.index(after: sign)...]))
     }
 
     /// Cluster that these options name.
     var cluster: KafkaCluster {
         var cluster = KafkaCluster(bootstrapServers: bootstrapServers)
-        for pair in property {
-            let parts = pair.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
-            cluster.properties[String(parts[0])] = parts.count > 1 ? String(parts[1]) : ""
+        for (name, value) in property.compactMap(Self.split) {
+            if name.hasSuffix("-file"), case .success(let secret) = SecretFile.read(value) {
+                cluster.properties[String(name.dropLast(5))] = secret
+            } else {
+                cluster.properties[name] = value
+            }
         }
         return cluster
     }

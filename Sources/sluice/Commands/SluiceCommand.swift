@@ -28,7 +28,8 @@ struct SluiceCommand: ParsableCommand {
         discussion: """
             Services produce notification jobs to a Kafka topic; workers (`sluice run`) push them to APNs and \
             produce one outcome for each. `sluice kafka` and `sluice simulator` replace a cluster and APNs \
-            on a developer's machine; `sluice demo` runs all of them together.
+            on a developer's machine; `sluice demo` runs all of them together. `sluice config check --connect` tries each \
+            part of a configuration before the first start.
 
             EXIT STATUS
               0    done, or stopped on request with everything finished
