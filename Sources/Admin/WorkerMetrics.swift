@@ -110,6 +110,16 @@ enum WorkerMetrics {
             OutcomeKind.allCases.map { ("\($0.name)", totals.count(of: $0)) })
         metrics.counter("dead_letters", "Records that were not valid jobs.", totals.deadLetters)
         metrics.counter(
+            "foreign_headers", "Headers of records that are no fields of a job.",
+            totals.decoding.foreignHeaders)
+        metrics.counter(
+            "passed_headers_dropped",
+            "Headers that did not return on an outcome because they were too large together.",
+            totals.decoding.droppedHeaders)
+        metrics.counter(
+            "adjusted_jobs", "Jobs with a time beyond the worker's clock, which counted as earlier.",
+            totals.decoding.adjustedJobs)
+        metrics.counter(
             "jobs_abandoned",
             "Jobs that were unfinished when their partition was revoked or the worker stopped.",
             totals.abandoned)

@@ -17,6 +17,7 @@ extension Configuration {
             readApp(
                 section, declared: declared, credentials: &credentials, apns: apns, files: files)
         }
+        let jobs = root.section("jobs") { readJobs($0) }
         let delivery = root.section("delivery") { readDelivery($0) }
         let store = readStore(root, files: files)
         let log = root.section("log") { readLog($0) }
@@ -25,7 +26,8 @@ extension Configuration {
         let process = root.section("process") { readProcess($0) }
         root.finish()
         let configuration = Configuration(
-            kafka: kafka, apns: apns, credentials: credentials, apps: apps, delivery: delivery, store: store,
+            kafka: kafka, apns: apns, credentials: credentials, apps: apps, jobs: jobs, delivery: delivery,
+            store: store,
             log: log, metrics: metrics, admin: admin, process: process)
         configuration.checkApps(root)
         return configuration

@@ -8,6 +8,7 @@ public struct Configuration: Sendable, Equatable {
     /// Every credential that an app refers to, also those written inside of an app.
     public var credentials: [Credential]
     public var apps: [App]
+    public var jobs: Jobs
     public var delivery: Delivery
     /// Nil without a store: items that wait for long then wait in memory, and hold their offsets.
     public var store: Store?
@@ -18,13 +19,15 @@ public struct Configuration: Sendable, Equatable {
 
     public init(
         kafka: Kafka, apns: APNS = APNS(), credentials: [Credential], apps: [App],
-        delivery: Delivery = Delivery(), store: Store? = nil, log: Log = Log(), metrics: Metrics = Metrics(),
+        jobs: Jobs = Jobs(), delivery: Delivery = Delivery(), store: Store? = nil, log: Log = Log(),
+        metrics: Metrics = Metrics(),
         admin: Admin = Admin(), process: Process = Process()
     ) {
         self.kafka = kafka
         self.apns = apns
         self.credentials = credentials
         self.apps = apps
+        self.jobs = jobs
         self.delivery = delivery
         self.store = store
         self.log = log

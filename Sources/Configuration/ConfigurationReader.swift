@@ -247,11 +247,12 @@ final class SectionReader {
     /// Reads a list of texts. A single comma-separated text is read as a list when it comes from the environment, and
     /// from a file where `commaSeparated` allows it.
     func texts(
-        _ key: String, kind: String, required: Bool, commaSeparated: Bool = false, help: String,
-        check: (String) -> String?
+        _ key: String, kind: String, default defaultValue: [String] = [], required: Bool,
+        commaSeparated: Bool = false, mayBeEmpty: Bool = false, help: String, check: (String) -> String?
     ) -> [String] {
-        guard let value = look(key, kind: kind, default: nil, required: required, help: help) else {
-            return []
+        let defaultText = defaultValue.isEmpty ? nil : defaultValue.joined(separator: ", ")
+        guard let value = look(key, kind: kind, default: defaultText, required: required, help: help) else {
+            return defaultValue
         }
         var texts: [(text: String, location: ConfigurationProblem.Location)] = []
         switch value.content {
@@ -266,7 +267,7 @@ final class SectionReader {
                 }
                 texts.append((text, element.location))
             }
-            if elements.isEmpty { problem(key, "must not be empty") }
+            if elements.isEmpty, !mayBeEmpty { problem(key, "must not be empty") }
         case .scalar(let text, _) where commaSeparated || value.location.isEnvironment:
             texts = text.split(separator: ",", omittingEmptySubsequences: false).map {
                 (String($0.drop { $0 == " " }.reversed().drop { $0 == " " }.reversed()), value.location)

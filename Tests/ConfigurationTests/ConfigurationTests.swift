@@ -42,6 +42,7 @@ struct ConfigurationTests {
                   {type: certificate, certificate-file: a.pem, key-file: ../a.key, connections: 7,
                    max-connections: 9}, weight: 3, rate-per-second: 2.5, burst: 4, max-in-flight: 5,
                  coalesce-window: 2s, missing-collapse-id: apns-id}
+            jobs: {pass-headers: [traceparent, "my-*"], clock-tolerance: 1m}
             delivery:
               max-in-flight: 7
               max-in-flight-bytes: 1GiB
@@ -88,6 +89,7 @@ struct ConfigurationTests {
               {"initial": "10ms", "maximum": "2h", "multiplier": 1.5, "max-attempts": 3},
               "max-pending-per-device": 8, "max-in-flight-per-device": 3, "known-devices": 1000,
               "return-rate": 50, "max-expiration": "7d", "drain-deadline": "0", "commit-interval": "100ms"},
+             "jobs": {"pass-headers": ["traceparent", "my-*"], "clock-tolerance": "1m"},
              "store": {"directory": "/etc/sluice/store", "after": "60s", "cache": "32MiB", "write-buffer": "16MiB",
               "changelog": "off", "transactions": "off", "transaction-interval": "1s"},
              "log": {"level": "debug", "format": "json"}, "metrics": {"stats-interval": 0},
@@ -122,6 +124,7 @@ struct ConfigurationTests {
                     name: "a", topics: ["a.b", "a.c"], credentials: ["app a"], weight: 3, ratePerSecond: 2.5,
                     burst: 4, maxInFlight: 5, coalesceWindow: .seconds(2), missingCollapseIdentifier: .apnsID)
             ],
+            jobs: .init(passHeaders: ["traceparent", "my-*"], clockTolerance: .seconds(60)),
             delivery: .init(
                 maxInFlight: 7, maxInFlightBytes: 1 << 30, partitionShare: 0.25, shards: 2,
                 retry: .init(
@@ -239,6 +242,22 @@ struct ConfigurationExampleTests {
             "9464", ":9464", "example.com:1", "127.0.0.1", "127.0.0.1:65536", "::1:80", "127.0.0.1:+1",
         ] {
             #expect(throws: ConfigurationError.self) { try listen("\"\(wrong)\"") }
+        }
+    }
+
+    @Test("headers to pass are names or beginnings of names")
+    func passedHeadersAreValidated() throws {
+        func headers(_ text: String) throws -> [String] {
+            try Configuration.parse(
+                validConfiguration + "\njobs: {pass-headers: [\(text)]}", name: "f", directory: "/"
+            ).jobs.passHeaders
+        }
+        #expect(try headers("") == [])
+        for right in ["traceparent", "x-*", "a", "X_b.c"] {
+            #expect(try headers("\"\(right)\"") == [right])
+        }
+        for wrong in ["", "*", "a*b", "a b", "a**", "é", String(repeating: "a", count: 256)] {
+            #expect(throws: ConfigurationError.self, "\(wrong)") { try headers("\"\(wrong)\"") }
         }
     }
 

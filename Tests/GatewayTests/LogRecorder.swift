@@ -1,7 +1,7 @@
 import Logging
 import Synchronization
 
-/// Keeps the messages that a worker logs.
+/// Keeps the messages that a worker logs, with their metadata.
 struct LogRecorder: LogHandler {
     /// Shared by the copies that loggers make of a handler.
     final class Messages: Sendable {
@@ -23,5 +23,5 @@ struct LogRecorder: LogHandler {
         set { metadata[key] = newValue }
     }
 
-    func log(event: LogEvent) { messages.append("\(event.message)") }
+    func log(event: LogEvent) { messages.append("\(event.message) \(event.metadata ?? [:])") }
 }

@@ -105,12 +105,12 @@ final class WorkerBed {
     /// Starts a worker.
     @discardableResult
     func worker(
-        log handler: any LogHandler = SwiftLogNoOpLogHandler(),
+        log handler: any LogHandler = SwiftLogNoOpLogHandler(), logLevel: Logger.Level = .warning,
         longestAbsence: Int64 = RestoreLimits.longestAbsence, tokens: ProviderTokenPolicy.Settings = .init(),
         _ change: (inout Configuration) -> Void = { _ in }
     ) throws -> Worker {
         var logger = Logger(label: "worker", factory: { _ in handler })
-        logger.logLevel = handler is LogRecorder ? .warning : .critical
+        logger.logLevel = handler is LogRecorder ? logLevel : .critical
         let worker = try Worker(
             configuration: configuration(change), logger: logger, longestAbsence: longestAbsence,
             tokens: tokens)

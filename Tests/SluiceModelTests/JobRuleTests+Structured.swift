@@ -12,6 +12,15 @@ extension JobRuleTests {
         return "{" + text + (extra.isEmpty ? "" : "," + extra) + "}"
     }
 
+    /// A CloudEvent in structured mode.
+    static func event(_ members: String, key: String? = TestRecord.token) -> TestRecord {
+        TestRecord(
+            key: key,
+            value:
+                #"{"specversion":"1.0","id":"1","source":"/orders","type":"com.example.push",\#(members)}"#,
+            headers: [("content-type", "application/cloudevents+json; charset=utf-8")])
+    }
+
     static let malformedDocuments: [Malformed] = [
         Malformed("no document", "document", .required) { TestRecord(document: "") },
         Malformed("document is an array", "document", .jsonObject) { TestRecord(document: "[]") },
@@ -20,6 +29,20 @@ extension JobRuleTests {
         Malformed("no key beside a document", "key", .required) {
             TestRecord(document: document(), key: nil)
         },
+        Malformed("document without headers and key", "key", .required) {
+            TestRecord(key: nil, value: document(#""kind":"push""#))
+        },
+        Malformed("key as of JsonConverter with schemas", "key", .keyMismatch) {
+            TestRecord(
+                document: document(), key: #"{"schema":{"type":"string"},"payload":"\#(TestRecord.token)"}"#)
+        },
+        Malformed("key of a schema registry", "key", .schemaRegistry) {
+            TestRecord(document: document(), key: "\0\0\0\0\u{1}" + TestRecord.token)
+        },
+        Malformed("event without data", "data", .required) { event(#""type":"push""#) },
+        Malformed("event with text", "data", .type) { event(#""data":"{}""#) },
+        Malformed("event in base64", "data_base64", .type) { event(#""data_base64":"e30=""#) },
+        Malformed("event with data twice", "data", .doubled) { event(#""data":{},"data":{}"#) },
         Malformed("another key", "key", .keyMismatch) {
             TestRecord(document: document(), key: String(repeating: "ab", count: 32))
         },
@@ -71,9 +94,9 @@ extension JobRuleTests {
             record.headers.append((name: "apns-topic", value: Array("com.example.app".utf8)))
             return record
         },
-        Malformed("unknown header beside a document", "priority-class", .unknown) {
+        Malformed("misspelt header beside a document", "deliver_at", .unknown) {
             var record = TestRecord(document: document())
-            record.headers.append((name: "priority-class", value: []))
+            record.headers.append((name: "deliver_at", value: []))
             return record
         },
         Malformed("document of 64 KiB and a byte", "document", .documentSize) {

@@ -130,10 +130,15 @@ struct Malformed: Sendable, CustomTestStringConvertible {
         Malformed("unknown kind", "kind", .choice) { .push([("kind", "delete")]) },
         Malformed("event on a push", "event", .notForKind) { .push([("event", "online")]) },
         Malformed("misspelt header", "apns-colapse-id", .unknown) { .push([("apns-colapse-id", "a")]) },
-        Malformed("header in capitals", "Apns-Topic", .unknown) {
-            .push([("Apns-Topic", "com.example.app")])
+        Malformed("header of APNs that no job has", "apns-request-id", .unknown) {
+            .push([("apns-request-id", "a")])
         },
-        Malformed("header name of control bytes", "a?b", .unknown) { .push([("a\u{1}b", "x")]) },
+        Malformed("header twice, once in capitals", "apns-topic", .doubled) {
+            var record = TestRecord.push()
+            record.headers.append((name: "Apns-Topic", value: Array("com.example.app".utf8)))
+            return record
+        },
+        Malformed("header name of control bytes", "apns-?b", .unknown) { .push([("apns-\u{1}b", "x")]) },
         Malformed("header twice", "apns-topic", .doubled) {
             var record = TestRecord.push()
             record.headers.append((name: "apns-topic", value: Array("com.example.app".utf8)))
@@ -155,6 +160,9 @@ struct Malformed: Sendable, CustomTestStringConvertible {
         Malformed("another content-type", "content-type", .contentType) {
             .push([("content-type", "text/plain")])
         },
+        Malformed("several CloudEvents", "content-type", .contentType) {
+            .push([("content-type", "application/cloudevents-batch+json")])
+        },
         Malformed("content-type of a longer name", "content-type", .contentType) {
             .push([("content-type", "application/json5")])
         },
@@ -168,6 +176,10 @@ struct Malformed: Sendable, CustomTestStringConvertible {
         Malformed("null", "payload", .jsonObject) { .push(value: "null") },
         Malformed("text", "payload", .json) { .push(value: "hello") },
         Malformed("blanks", "payload", .json) { .push(value: "   ") },
+        Malformed("Avro", "payload", .schemaRegistry) { .push(value: "\0\0\0\0\u{7}\u{2}abc") },
+        Malformed("Avro without headers", "payload", .schemaRegistry) {
+            TestRecord(key: TestRecord.token, value: "\0\0\0\0\u{7}{}")
+        },
         Malformed("cut off", "payload", .json) { .push(value: #"{"aps":{"alert":"Hel"#) },
         Malformed("trailing comma", "payload", .json) { .push(value: #"{"aps":{},}"#) },
         Malformed("two objects", "payload", .json) { .push(value: "{}{}") },
@@ -238,7 +250,7 @@ struct Malformed: Sendable, CustomTestStringConvertible {
 
     @Test func longFieldNamesAreTruncated() throws {
         let error = try #require(
-            TestDecoder().error(.push([(String(repeating: "n", count: 10_000), "x")])))
+            TestDecoder().error(.push([("apns-" + String(repeating: "n", count: 10_000), "x")])))
         #expect(error.field.count <= 65)
     }
 }

@@ -86,6 +86,15 @@ struct TestRecord {
     }
 }
 
+extension PassedHeaders {
+    /// Headers as `name: value`; a null value is "null".
+    var texts: [String] {
+        var texts: [String] = []
+        forEach { texts.append("\($0.name.text): \($0.value?.text ?? "null")") }
+        return texts
+    }
+}
+
 /// A decoded job that outlives its record.
 enum OwnedJob: Equatable {
     struct Push: Equatable {
@@ -102,6 +111,9 @@ enum OwnedJob: Equatable {
         var duplicates: DuplicatePolicy
         var environment: JobEnvironment?
         var created: Int64
+        var adjustments: JobAdjustments
+        /// Passed headers as `name: value`; a null value is "null".
+        var headers: [String]
     }
 
     case push(Push)
@@ -123,7 +135,8 @@ enum OwnedJob: Equatable {
                     deliverAt: push.deliverAtMilliseconds, delivery: push.delivery,
                     receiptTimeout: push.receiptTimeoutSeconds, registeredAt: push.registeredAtMilliseconds,
                     duplicates: push.duplicates, environment: push.environment,
-                    created: push.createdMilliseconds))
+                    created: push.createdMilliseconds, adjustments: push.adjustments,
+                    headers: push.passedHeaders.texts))
             push.release()
         case .control(let control):
             let detail =
@@ -147,8 +160,12 @@ enum OwnedJob: Equatable {
 
 /// Decodes all records with one decoder, as a worker does.
 final class TestDecoder {
-    private var decoder = JobDecoder()
+    private var decoder: JobDecoder
     var now: Int64 = 1_700_000_100_000
+
+    init(_ settings: JobDecoder.Settings = .init()) { decoder = JobDecoder(settings) }
+
+    var counts: JobDecoder.Counts { decoder.counts }
 
     func decode(_ record: TestRecord) -> Result<OwnedJob, JobError> {
         record.withRecord { record in

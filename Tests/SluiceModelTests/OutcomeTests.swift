@@ -54,6 +54,8 @@ import Testing
             $0.apply(verdict, registeredAtMilliseconds: 1_600_000_000_000)
             $0.attempts = 3
             $0.environment = .development
+            $0.uniqueID = APNSID(high: 3, low: 4)
+            $0.adjustments = [.createdAt, .timestamp]
             $0.cause = .attemptsExhausted
             $0.unsupported = .broadcast
             $0.supersededBy = APNSID(high: 1, low: 2)
@@ -65,6 +67,8 @@ import Testing
         #expect(summary.topic == "com.example.app")
         #expect(summary.pushType == "alert")
         #expect(summary.environment == "development")
+        #expect(summary.uniqueID == APNSID(high: 3, low: 4))
+        #expect(summary.adjusted == ["created-at", "timestamp"])
         #expect(summary.apnsID == Self.id)
         #expect(summary.collapseIdentifier == #"a "b" \c"#)
         #expect(summary.status == 410)

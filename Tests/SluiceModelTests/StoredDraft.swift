@@ -14,6 +14,9 @@ struct StoredDraft: Equatable {
     var registeredAt: Int64?
     var duplicates: DuplicatePolicy
     var environment: JobEnvironment?
+    var adjustments: JobAdjustments
+    /// Row of the passed headers.
+    var headers: [UInt8]
     var created: Int64
     var partition: Int32
     var offset: Int64
@@ -61,6 +64,15 @@ struct StoredDraft: Equatable {
             wakeMilliseconds: optionalInstant(),
             storeVersion: chance() ? 0 : random.next())
         environment = chance() ? nil : JobEnvironment.allCases.randomElement(using: &random)!
+        let adjusted: [JobAdjustments] = [.createdAt, .registeredAt, .timestamp]
+        adjustments = chance() ? [] : adjusted.randomElement(using: &random)!
+        headers = []
+        if chance() {
+            for _ in 0..<Int.random(in: 1...4, using: &random) {
+                let value = chance() ? nil : text("0123456789abcdef-", 0...55)
+                headers += Self.row([(text("abx-", 1...20), value)])
+            }
+        }
     }
 
     init(_ stored: StoredPush) {
@@ -79,6 +91,8 @@ struct StoredDraft: Equatable {
         registeredAt = push.registeredAtMilliseconds
         duplicates = push.duplicates
         environment = push.environment
+        adjustments = push.adjustments
+        headers = Array(push.passedHeaders.bytes)
         created = push.createdMilliseconds
         partition = stored.partition
         offset = stored.offset
@@ -86,7 +100,20 @@ struct StoredDraft: Equatable {
         progress = stored.progress
     }
 
+    /// Row of passed headers.
+    static func row(_ headers: [(String, String?)]) -> [UInt8] {
+        headers.flatMap { name, value in
+            let count = UInt16(value?.utf8.count ?? 0xFFFF)
+            return [UInt8(name.utf8.count), UInt8(truncatingIfNeeded: count), UInt8(count >> 8)]
+                + Array(name.utf8) + Array((value ?? "").utf8)
+        }
+    }
+
     func encoded() -> [UInt8] {
+        headers.withUnsafeBytes { encoded(PassedHeaders(checking: $0) ?? .none) }
+    }
+
+    private func encoded(_ headers: PassedHeaders) -> [UInt8] {
         token.withBytes { token in
             topic.withBytes { topic in
                 payload.withBytes { payload in
@@ -97,7 +124,8 @@ struct StoredDraft: Equatable {
                             collapseIdentifier: collapse == nil ? nil : identifier, payload: payload,
                             deliverAtMilliseconds: deliverAt, delivery: delivery,
                             receiptTimeoutSeconds: receiptTimeout, registeredAtMilliseconds: registeredAt,
-                            duplicates: duplicates, environment: environment, createdMilliseconds: created)
+                            duplicates: duplicates, environment: environment, createdMilliseconds: created,
+                            adjustments: adjustments, passedHeaders: headers)
                         var writer = ByteWriter(minimumCapacity: 1)
                         StoredPush(
                             push: push, progress: progress, partition: partition, offset: offset,

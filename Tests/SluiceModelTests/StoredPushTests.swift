@@ -94,9 +94,13 @@ import Testing
     /// Pushes without further parts are in version 1, which earlier versions of Sluice read after a roll-back.
     @Test func onlyAPushWithAnEnvironmentIsExtended() throws {
         var draft = StoredDraft(seed: 4)
-        draft.environment = nil
+        (draft.environment, draft.adjustments, draft.headers) = (nil, [], [])
         let plain = draft.encoded()
         #expect(plain[0] == StoredPush.plainVersion)
+        draft.headers = StoredDraft.row([("traceparent", "00-1-2-01"), ("x-tenant", nil)])
+        #expect(draft.encoded()[0] == StoredPush.extendedVersion)
+        #expect(draft.encoded().count == plain.count + 2 + draft.headers.count)
+        draft.headers = []
         for environment in JobEnvironment.allCases {
             draft.environment = environment
             let extended = draft.encoded()
@@ -130,7 +134,7 @@ import Testing
         expected.apnsID = APNSID(high: 0x0102_0304_0506_0708, low: 0x090A_0B0C_0D0E_0F10)
         expected.expiration = .at(1_700_003_600)
         (expected.deliverAt, expected.registeredAt, expected.duplicates) = (nil, nil, .allow)
-        expected.environment = nil
+        (expected.environment, expected.adjustments, expected.headers) = (nil, [], [])
         expected.receiptTimeout = JobLimits.defaultReceiptTimeout
         (expected.created, expected.polled) = (1_700_000_000_000, 1_700_000_000_004)
         (expected.partition, expected.offset) = (3, 42)
@@ -145,9 +149,20 @@ import Testing
         expected.environment = .development
         #expect(StoredDraft(decoding: extended) == expected)
         #expect(expected.encoded() == extended)
-        for flags: [UInt8] in [[0x00], [0x03], [0x80, 0x80, 0x01]] {
+        for flags: [UInt8] in [[0x00], [0x03], [0x40], [0x80, 0x80, 0x01]] {
             let damaged = [2] + bytes[1..<tokenStart] + flags + bytes[tokenStart...]
             #expect(StoredDraft.error(decoding: damaged) == .invalid(.extendedFlags))
+        }
+        // A passed header, behind the flags of all adjusted times.
+        let header: [UInt8] = [3, 1, 0] + Array("x-yz".utf8)
+        let withHeader = [2] + bytes[1..<tokenStart] + [0x3C, 7] + header + bytes[tokenStart...]
+        (expected.environment, expected.adjustments) = (nil, [.createdAt, .registeredAt, .timestamp])
+        expected.headers = header
+        #expect(StoredDraft(decoding: withHeader) == expected)
+        #expect(expected.encoded() == withHeader)
+        for row: [UInt8] in [[0], [3, 2, 2, 0], [4, 0, 0, 0, 1]] {
+            let damaged = [2] + bytes[1..<tokenStart] + [0x20] + row + bytes[tokenStart...]
+            #expect(StoredDraft.error(decoding: damaged) == .invalid(.passedHeaders))
         }
     }
 
@@ -194,7 +209,7 @@ import Testing
         (draft.created, draft.polled) = (1_700_000_000_000, 1_700_000_000_250)
         (draft.partition, draft.offset) = (11, 1_000_000)
         draft.progress = StoredPush.Progress()
-        draft.environment = nil
+        (draft.environment, draft.adjustments, draft.headers) = (nil, [], [])
         let content = 32 + draft.topic.utf8.count + "order-4711".utf8.count + draft.payload.utf8.count
         #expect(draft.encoded().count - content == 39)
         // A retry after a day, with a time limit of the worker's own.

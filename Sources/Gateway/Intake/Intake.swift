@@ -208,7 +208,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     private func accept(_ record: ConsumedRecord) {
         let bytes = InFlightBytes.size(of: record)
-        let device = record.key.map { hasher.device($0) }
+        let device = record.key.map { hasher.device(RecordKey.address(in: $0)) }
         let shard = shard(of: device, record.partition)
         let fate = machine.accept(
             partition: record.partition, offset: record.offset, bytes: bytes, shard: shard,
@@ -388,7 +388,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         switch action {
         case .hand(let handle, let shard, let slot, let bytes, let isReplay):
             guard let record = record(handle) else { return }
-            let device = record.key.map { hasher.device($0) }
+            let device = record.key.map { hasher.device(RecordKey.address(in: $0)) }
             hand(record, device, shard: shard, slot: slot, bytes: bytes, isReplay: isReplay)
             signalShards()
         case .discard(let handle): record(handle)?.destroy()

@@ -52,6 +52,7 @@ struct Job {
         let token = newToken ?? push.deviceToken
         let count =
             token.count + push.topic.count + (push.collapseIdentifier?.count ?? 0) + push.payload.count
+            + push.passedHeaders.bytes.count
         let memory = UnsafeMutableRawBufferPointer.allocate(byteCount: max(1, count), alignment: 1)
         var used = 0
         func copy(_ bytes: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer {
@@ -65,6 +66,7 @@ struct Job {
         own.topic = copy(push.topic)
         own.collapseIdentifier = push.collapseIdentifier.map(copy)
         own.payload = copy(push.payload)
+        own.passedHeaders = push.passedHeaders.moved(to: copy(push.passedHeaders.bytes))
         own.storage = memory.baseAddress
         push.release()
         record?.destroy()

@@ -302,7 +302,8 @@ extension Shard {
                 """
                 an item of the store exceeds a limit of this version and ends as undeliverable; run the version that wrote \
                 the item, or check why its producer exceeds the limit
-                """, metadata: metadata(of: item, load, storage, part.rawValue))
+                """,
+                metadata: metadata(of: item, load, storage, part.rawValue, trace: stored.push.passedHeaders))
             return refuse(stored, .notSendable, item, place, load)
         }
         let push = stored.push
@@ -335,13 +336,16 @@ extension Shard {
     }
 
     private func metadata(
-        of item: LoadedItem, _ load: RequestedLoad, _ storage: ShardStore, _ problem: some Sendable
+        of item: LoadedItem, _ load: RequestedLoad, _ storage: ShardStore, _ problem: some Sendable,
+        trace headers: PassedHeaders = .none
     ) -> Logger.Metadata {
-        [
+        var metadata: Logger.Metadata = [
             "directory": "\(storage.store.directory)",
             "partition": "\(storage.handle(load.partitionSlot).map { "\($0.number)" } ?? "?")",
             "offset": "\(item.offset)", "problem": "\(problem)",
         ]
+        if let trace = TraceIdentifier.text(of: headers) { metadata["trace"] = "\(trace)" }
+        return metadata
     }
 
     /// Ends an item that can't be sent.

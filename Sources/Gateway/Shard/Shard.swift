@@ -35,6 +35,7 @@ struct ShardPlan: Sendable {
     var hasher: IdentityHasher
     /// Name of the jobs' Kafka topic.
     var sourceTopic: String
+    var decoding: JobDecoder.Settings
     var pools: [CredentialPoolPlan]
     var routes: [String: AppRoute]
     /// Limits of this shard alone, by an app's number.
@@ -73,7 +74,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     var jobs: JobTable
     /// Name of the jobs' Kafka topic.
     let sourceTopic: UnsafeRawBufferPointer
-    var decoder = JobDecoder()
+    var decoder: JobDecoder
     var headers: UnsafeMutableBufferPointer<RecordHeader>
     /// Buffer for the records that are announced together.
     let announced = UnsafeMutableBufferPointer<IncomingRecord>.allocate(capacity: 32)
@@ -122,6 +123,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         topic.copyBytes(from: name)
         sourceTopic = UnsafeRawBufferPointer(topic)
         headers = .allocate(capacity: 64)
+        decoder = JobDecoder(plan.decoding)
         routes = RouteTable(apps: plan.routes)
         wakeup = try loop.makeWakeup { [unowned self] in readRecords() }
         outcomes = ShardProducer(
@@ -232,6 +234,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     func snapshot() -> ShardCounters {
         var snapshot = counters
         snapshot.set(machine.deliveryMilestones)
+        snapshot.decoding = decoder.counts
         if let storage {
             snapshot.store = storage.counters
             snapshot.store.scansUnderWay = machine.scansUnderWay

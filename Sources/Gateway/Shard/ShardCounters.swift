@@ -8,6 +8,8 @@ public struct ShardCounters: Sendable, Equatable {
     public var records = 0
     /// Records that were not jobs and went to the dead-letter topic.
     public var deadLetters = 0
+    /// Counts of the shard's decoder.
+    public var decoding = JobDecoder.Counts()
     /// Requests sent to APNs, repeats included.
     public var sent = 0
     /// Requests sent again.
@@ -102,6 +104,9 @@ public struct ShardCounters: Sendable, Equatable {
         var sum = left
         sum.records += right.records
         sum.deadLetters += right.deadLetters
+        sum.decoding.foreignHeaders += right.decoding.foreignHeaders
+        sum.decoding.droppedHeaders += right.decoding.droppedHeaders
+        sum.decoding.adjustedJobs += right.decoding.adjustedJobs
         sum.sent += right.sent
         sum.retried += right.retried
         sum.unanswered += right.unanswered

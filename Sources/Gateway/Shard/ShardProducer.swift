@@ -92,8 +92,8 @@ final class ShardProducer: TimerHandler {
         writer.removeAll()
         OutcomeEncoder.encode(outcome, into: &writer)
         put(
-            .outcome, outcomes, key: outcome.deviceToken, value: writer.bytes, opaque: source.opaque,
-            partitionSlot: source.partitionSlot, isJob: !source.isOffsetDone)
+            .outcome, outcomes, key: outcome.deviceToken, value: writer.bytes, headers: outcome.passedHeaders,
+            opaque: source.opaque, partitionSlot: source.partitionSlot, isJob: !source.isOffsetDone)
     }
 
     /// Writes the store's value of a key to the changelog; a nil value records the key's removal.
@@ -109,28 +109,40 @@ final class ShardProducer: TimerHandler {
 
     private func put(
         _ kind: ProduceOrder.Kind, _ topic: KafkaTopic, partition: Int32 = -1, key: UnsafeRawBufferPointer,
-        value: UnsafeRawBufferPointer?, opaque: UInt, partitionSlot: UInt16, isJob: Bool
+        value: UnsafeRawBufferPointer?, headers: PassedHeaders = .none, opaque: UInt, partitionSlot: UInt16,
+        isJob: Bool
     ) {
+        func keep(_ handle: UInt32) {
+            kept.keep(
+                handle, kind, partition: partition, key: key, value: value, headers: headers.bytes,
+                opaque: opaque)
+        }
         switch order.write(kind, partition: partitionSlot, isJob: isJob, isPermitted: isPermitted) {
         case .produce(let handle):
-            let result = producer.produce(topic, key: key, value: value, opaque: opaque, partition: partition)
-            if order.answered(handle, answer(result)) {
-                kept.keep(handle, kind, partition: partition, key: key, value: value, opaque: opaque)
-            }
-        case .wait(let handle):
-            kept.keep(handle, kind, partition: partition, key: key, value: value, opaque: opaque)
+            let result = produce(topic, partition, key, value, headers, opaque)
+            if order.answered(handle, answer(result)) { keep(handle) }
+        case .wait(let handle): keep(handle)
         case .drop: break
         }
         carryOut()
     }
 
+    private func produce(
+        _ topic: KafkaTopic, _ partition: Int32, _ key: UnsafeRawBufferPointer?,
+        _ value: UnsafeRawBufferPointer?, _ headers: PassedHeaders, _ opaque: UInt
+    ) -> ProduceResult {
+        if headers.isEmpty {
+            return producer.produce(topic, key: key, value: value, opaque: opaque, partition: partition)
+        }
+        var list = HeaderList(capacity: 4)
+        headers.forEach { list.append($0.name, $0.value) }
+        return producer.produce(
+            topic, key: key, value: value, headers: list, opaque: opaque, partition: partition)
+    }
+
     func deadLetter(_ record: JobRecord, error: JobError, source: OutcomeSource) {
         logger.debug(
-            "a record is not a valid job; it becomes a dead letter",
-            metadata: [
-                "partition": "\(record.partition)", "offset": "\(record.offset)", "field": "\(error.field)",
-                "rule": "\(error.rule.rawValue)",
-            ])
+            "a record is not a valid job; it becomes a dead letter", metadata: Self.metadata(record, error))
         let step = order.write(
             .deadLetter, partition: source.partitionSlot, isJob: !source.isOffsetDone,
             isPermitted: isPermitted)
@@ -149,6 +161,15 @@ final class ShardProducer: TimerHandler {
                 headers: writer.bytes, opaque: source.opaque)
         }
         carryOut()
+    }
+
+    private static func metadata(_ record: JobRecord, _ error: JobError) -> Logger.Metadata {
+        var metadata: Logger.Metadata = [
+            "partition": "\(record.partition)", "offset": "\(record.offset)", "field": "\(error.field)",
+            "rule": "\(error.rule.rawValue)",
+        ]
+        if let trace = TraceIdentifier.text(of: record) { metadata["trace"] = "\(trace)" }
+        return metadata
     }
 
     private var isPermitted: Bool { permit?.isValid ?? true }
@@ -211,9 +232,9 @@ final class ShardProducer: TimerHandler {
         }
         let (key, value, row) = kept.parts(of: entry)
         guard entry.kind == .deadLetter else {
-            return answer(
-                producer.produce(
-                    topic, key: key, value: value, opaque: entry.opaque, partition: entry.partition))
+            // A row of this shard, so the check only bounds it.
+            let headers = PassedHeaders(checking: row) ?? .none
+            return answer(produce(topic, entry.partition, key, value, headers, entry.opaque))
         }
         var headers = HeaderBytes.decode(row)
         let isOmitted = omitsValue && value != nil

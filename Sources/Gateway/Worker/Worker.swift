@@ -134,7 +134,12 @@ public final class Worker: Sendable {
                 let plan = ShardPlan(
                     index: index, shards: delivery.shards, mode: mode,
                     limits: try planner.limits(capacity: capacity),
-                    hasher: hasher, sourceTopic: configuration.kafka.topics.jobs, pools: pools,
+                    hasher: hasher, sourceTopic: configuration.kafka.topics.jobs,
+                    decoding: .init(
+                        passedHeaders: PassedHeaderNames(configuration.jobs.passHeaders),
+                        clockToleranceMilliseconds: Int64(
+                            configuration.jobs.clockTolerance / .milliseconds(1))),
+                    pools: pools,
                     routes: routes, appLimits: planner.appLimits(),
                     appNames: configuration.apps.map(\.name), coalesceWindows: planner.coalesceWindows(),
                     collapsesRepeats: configuration.apps.map {

@@ -81,37 +81,33 @@ public final class KafkaProducer: Sendable {
         _ topic: KafkaTopic, key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?,
         headers: [(name: String, value: [UInt8]?)], opaque: UInt, partition: Int32 = -1
     ) -> ProduceResult {
-        let list = headers.isEmpty ? nil : rd_kafka_headers_new(headers.count)
-        for header in headers { Self.add(header.name, header.value, to: list) }
+        var list = HeaderList(capacity: headers.count)
+        for header in headers { list.append(header.name, header.value) }
+        return produce(topic, key: key, value: value, headers: list, opaque: opaque, partition: partition)
+    }
+
+    /// Queues one record with headers. Key and value are copied; the record takes the headers over. Allocates no Swift
+    /// memory unless it fails.
+    public func produce(
+        _ topic: KafkaTopic, key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?,
+        headers: consuming HeaderList, opaque: UInt, partition: Int32 = -1
+    ) -> ProduceResult {
         let (keyStart, keyCount) = Self.bytes(key)
         let (valueStart, valueCount) = Self.bytes(value)
         let code = sluice_produce_with_headers(
-            client.handle, topic.handle, partition, keyStart, keyCount, valueStart, valueCount, list,
-            UnsafeMutableRawPointer(bitPattern: opaque))
-        if code == RD_KAFKA_RESP_ERR_NO_ERROR { return .queued }
-        if let list { rd_kafka_headers_destroy(list) }
-        return Self.refusal(code, topic)
-    }
-
-    private static func add(_ name: String, _ value: [UInt8]?, to list: OpaquePointer?) {
-        var name = name
-        name.withUTF8 { name in
-            let start = UnsafeRawPointer(name.baseAddress)?.assumingMemoryBound(to: CChar.self)
-            guard let value else {
-                _ = rd_kafka_header_add(list, start, name.count, nil, 0)
-                return
-            }
-            value.withUnsafeBytes { value in
-                let (valueStart, valueCount) = bytes(value)
-                _ = rd_kafka_header_add(list, start, name.count, valueStart, valueCount)
-            }
+            client.handle, topic.handle, partition, keyStart, keyCount, valueStart, valueCount,
+            headers.handle, UnsafeMutableRawPointer(bitPattern: opaque))
+        if code == RD_KAFKA_RESP_ERR_NO_ERROR {
+            headers.handedOver()
+            return .queued
         }
+        return Self.refusal(code, topic)
     }
 
     /// Converts a slice to librdkafka's form. The library distinguishes null from empty by the pointer. So an empty
     /// slice needs a pointer.
     @inline(__always)
-    private static func bytes(_ slice: UnsafeRawBufferPointer?) -> (UnsafeRawPointer?, Int) {
+    static func bytes(_ slice: UnsafeRawBufferPointer?) -> (UnsafeRawPointer?, Int) {
         guard let slice else { return (nil, 0) }
         return (slice.baseAddress ?? UnsafeRawPointer(bitPattern: 1), slice.count)
     }

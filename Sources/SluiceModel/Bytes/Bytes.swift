@@ -46,6 +46,12 @@ extension UnsafeRawBufferPointer {
         return true
     }
 
+    /// Compares the beginning with a lower-case literal; upper-case ASCII letters of `self` count as lower-case.
+    func hasPrefixIgnoringCase(_ literal: StaticString) -> Bool {
+        let length = literal.utf8CodeUnitCount
+        return count >= length && slice(0..<length).equalsIgnoringCase(literal)
+    }
+
     func hasSuffix(_ literal: StaticString) -> Bool {
         let length = literal.utf8CodeUnitCount
         return count >= length && slice(count - length..<count).elementsEqual(bytesOf: literal)

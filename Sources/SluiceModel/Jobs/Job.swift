@@ -109,7 +109,11 @@ public struct PushJob {
     public var environment: JobEnvironment?
     /// Creation in milliseconds since the epoch: `created-at`, else the record's timestamp, else the time of decoding.
     public var createdMilliseconds: Int64
-    /// Memory of values that were unescaped in structured mode, freed by ``release()``; nil: none.
+    /// Times that were later than the worker's clock.
+    public var adjustments: JobAdjustments
+    /// Headers of the job that return on its outcome.
+    public var passedHeaders: PassedHeaders
+    /// Memory of passed headers and unescaped values, freed by ``release()``; nil: none.
     public var storage: UnsafeMutableRawPointer?
 
     /// Makes a push in code. The slices must outlive the push.
@@ -122,6 +126,7 @@ public struct PushJob {
         receiptTimeoutSeconds: UInt32 = JobLimits.defaultReceiptTimeout,
         registeredAtMilliseconds: Int64? = nil,
         duplicates: DuplicatePolicy = .allow, environment: JobEnvironment? = nil, createdMilliseconds: Int64,
+        adjustments: JobAdjustments = [], passedHeaders: PassedHeaders = .none,
         storage: UnsafeMutableRawPointer? = nil
     ) {
         self.deviceToken = deviceToken
@@ -139,6 +144,8 @@ public struct PushJob {
         self.duplicates = duplicates
         self.environment = environment
         self.createdMilliseconds = createdMilliseconds
+        self.adjustments = adjustments
+        self.passedHeaders = passedHeaders
         self.storage = storage
     }
 
@@ -195,7 +202,11 @@ public struct ControlJob {
     public var environment: JobEnvironment?
     /// Creation in milliseconds since the epoch, as in ``PushJob/createdMilliseconds``.
     public var createdMilliseconds: Int64
-    /// Memory of values that were unescaped in structured mode, freed by ``release()``; nil: none.
+    /// Times that were later than the worker's clock.
+    public var adjustments: JobAdjustments
+    /// Headers of the job that return on its outcome.
+    public var passedHeaders: PassedHeaders
+    /// Memory of passed headers and unescaped values, freed by ``release()``; nil: none.
     public var storage: UnsafeMutableRawPointer?
 
     /// Frees `storage`. Must be called once, when neither the job nor its slices are used any more.

@@ -2,21 +2,13 @@
 // of the key and the value.
 
 extension JobDecoder {
-    /// Reads a record in binary mode: headers, key and value.
-    func readHeaders(of record: JobRecord, into fields: inout JobFields) throws(JobError) -> JobKind {
-        for header in record.headers {
-            if let field = JobField(headerName: header.name) {
-                let name = field.headerName ?? ""
-                if fields.present.contains(field) { throw .doubled(name) }
-                guard let value = header.value else { throw .null(name) }
-                fields.set(field, value)
-            } else if !IgnoredHeader.matches(header.name) {
-                throw .unknownHeader(header.name)
-            }
-        }
+    /// Reads key and value of a record in binary mode, whose headers are read already.
+    func readBinary(_ record: JobRecord, into fields: inout JobFields) throws(JobError) -> JobKind {
         let kind = try kind(of: fields)
-        let address: JobField = kind == .broadcast ? .channelIdentifier : .deviceToken
-        if let key = record.key, key.count > 0 { fields.set(address, key) }
+        if let key = record.key {
+            let address = RecordKey.address(in: key)
+            if address.count > 0 { fields.set(kind.address, address) }
+        }
         if let value = record.value, value.count > 0 {
             guard kind.allowed.contains(.payload) else {
                 throw JobError(
@@ -28,26 +20,44 @@ extension JobDecoder {
         return kind
     }
 
-    /// Reads a record in structured mode: a JSON document.
-    func readDocument(of record: JobRecord, into fields: inout JobFields) throws(JobError) -> JobKind {
-        for header in record.headers where !header.name.elementsEqual(bytesOf: ContentType.headerName) {
-            if let name = JobField(headerName: header.name)?.headerName {
-                throw JobError(
-                    field: name.description, rule: .notInStructuredMode,
-                    message:
-                        "with content-type application/json every field is a member of the document; move "
-                        + "the field there, or leave content-type out for binary mode")
-            }
-            if !IgnoredHeader.matches(header.name) { throw .unknownHeader(header.name) }
-        }
+    /// Reads key and value of a record in structured mode: a JSON document, or a CloudEvent with the document.
+    func readDocument(
+        of record: JobRecord, isEvent: Bool, into fields: inout JobFields
+    ) throws(JobError) -> JobKind {
         guard let document = record.value, document.count > 0 else {
             throw JobError(field: "document", rule: .required, message: "the record has no value")
         }
         try validateObject(document, field: "document")
-        try readMembers(of: document, into: &fields)
+        try readMembers(of: isEvent ? eventData(document) : document, into: &fields)
         let kind = try kind(of: fields)
         try checkKey(of: record, kind, fields)
         return kind
+    }
+
+    /// Returns the data of a CloudEvent in JSON format (CloudEvents 1.0, JSON Event Format).
+    private func eventData(_ event: UnsafeRawBufferPointer) throws(JobError) -> UnsafeRawBufferPointer {
+        var data: UnsafeRawBufferPointer?
+        var members = JSONMembers(event)
+        while let member = members.next() {
+            if member.name.elementsEqual(bytesOf: "data_base64") {
+                throw JobError(
+                    field: "data_base64", rule: .type,
+                    message: "the event's data must be a JSON object in the member data, not text in base64")
+            }
+            guard member.name.elementsEqual(bytesOf: "data") else { continue }
+            if data != nil {
+                throw JobError(field: "data", rule: .doubled, message: "the member occurs more than once")
+            }
+            data = member.value
+        }
+        guard let data else {
+            throw JobError(
+                field: "data", rule: .required, message: "the event has no data; data is the job's document")
+        }
+        guard data.first == UInt8(ascii: "{") else {
+            throw JobError(field: "data", rule: .type, message: "must be an object: the job's document")
+        }
+        return data
     }
 
     private func readMembers(
@@ -59,8 +69,7 @@ extension JobDecoder {
         while let member = members.next() {
             let name = fields.unescaped(member.name, documentSize: document.count)
             guard let field = JobField(memberName: name) else {
-                throw JobError(
-                    field: name.printable(limit: 64), rule: .unknown, message: "the member is unknown")
+                throw .unknownMember(name)
             }
             if fields.present.contains(field) {
                 throw fields.error(field, .doubled, "the member occurs more than once")
@@ -90,19 +99,66 @@ extension JobDecoder {
     /// Checks that the key is the address in the document, because the key orders the jobs of a device.
     private func checkKey(
         of record: JobRecord, _ kind: JobKind, _ fields: borrowing JobFields
-    )
-        throws(JobError)
-    {
-        let address: JobField = kind == .broadcast ? .channelIdentifier : .deviceToken
-        guard let key = record.key, key.count > 0 else {
+    ) throws(JobError) {
+        let name = kind.address.memberName
+        guard let key = record.key.map({ RecordKey.address(in: $0) }), key.count > 0 else {
             throw JobError(
-                field: "key", rule: .required, message: "the record's key must be its \(address.memberName)")
+                field: "key", rule: .required,
+                message: "the record's key must be its \(name), as text; the key orders a device's jobs. "
+                    + "\(JobError.keyAdvice)")
         }
-        if let text = fields[address], !text.elementsEqual(bytesOf: key) {
-            throw JobError(
-                field: "key", rule: .keyMismatch, message: "differs from the document's \(address.memberName)"
+        guard let text = fields[kind.address], !text.elementsEqual(bytesOf: key) else { return }
+        if let form = KeyForm(key) { throw form.error }
+        throw JobError(
+            field: "key", rule: .keyMismatch,
+            message:
+                "differs from the document's \(name); the key must be the same text. \(JobError.keyAdvice)")
+    }
+}
+
+/// Form in which some serializers write a key, and which is no address.
+enum KeyForm {
+    /// A JSON object, as of Kafka Connect's JsonConverter with schemas.
+    case object
+    /// Bytes with the prefix of a schema registry.
+    case schemaRegistry
+
+    init?(_ key: UnsafeRawBufferPointer) {
+        if SchemaRegistry.hasPrefix(key) {
+            self = .schemaRegistry
+        } else if key.first == UInt8(ascii: "{") {
+            self = .object
+        } else {
+            return nil
+        }
+    }
+
+    var error: JobError {
+        switch self {
+        case .schemaRegistry: .schemaRegistry("key")
+        case .object:
+            JobError(
+                field: "key", rule: .keyMismatch,
+                message: "is a JSON object; the key must be the address alone, as text. \(JobError.keyAdvice)"
             )
         }
+    }
+}
+
+extension JobKind {
+    /// Field that the record's key holds.
+    var address: JobField { self == .broadcast ? .channelIdentifier : .deviceToken }
+}
+
+extension JobError {
+    static let keyAdvice =
+        "Kafka Connect: StringConverter and the transforms ValueToKey and ExtractField; ksqlDB: PARTITION BY and "
+        + "KEY_FORMAT='KAFKA'"
+
+    static func unknownMember(_ name: UnsafeRawBufferPointer) -> JobError {
+        let meant = JobField(headerName: name).map { "; did you mean `\($0.memberName)`?" } ?? ""
+        return JobError(
+            field: name.printable(limit: 64), rule: .unknown, message: "the member is unknown\(meant)")
     }
 }
 

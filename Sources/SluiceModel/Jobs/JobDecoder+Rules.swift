@@ -2,7 +2,7 @@
 
 extension JobDecoder {
     func makeJob(
-        _ kind: JobKind, _ fields: borrowing JobFields, _ record: JobRecord, created: Int64
+        _ kind: JobKind, _ fields: borrowing JobFields, _ record: JobRecord, _ times: inout JobTimes
     ) throws(JobError) -> DecodedJob {
         if let field = fields.present.subtracting(kind.allowed).first {
             throw fields.error(field, .notForKind, "a job of kind \(kind.name) does not have this field")
@@ -10,26 +10,26 @@ extension JobDecoder {
         if let field = kind.required.subtracting(fields.present).first {
             throw fields.error(field, .required, requirement(field, fields))
         }
-        let created = try fields.instant(.createdAt) ?? created
+        let created = times.created(try fields.instant(.createdAt))
         switch kind {
-        case .push: return .push(try makePush(fields, record, created: created))
-        case .broadcast: return .control(try makeBroadcast(fields, record, created: created))
+        case .push: return .push(try makePush(fields, record, created: created, &times))
+        case .broadcast: return .control(try makeBroadcast(fields, record, created: created, times))
         case .cancel, .device:
             let detail = kind == .cancel ? try cancelDetail(fields) : try deviceDetail(fields)
             let token = try fields.deviceToken(.deviceToken)
-            let occurred = try fields.instant(.occurredAt) ?? created
+            let occurred = times.past(try fields.instant(.occurredAt), created: created, .occurredAt)
             return .control(
                 ControlJob(
                     kind: kind, address: token, topic: fields[.topic] ?? .empty, apnsID: .derived(record),
-                    detail: detail, deliverAtMilliseconds: nil, occurredMilliseconds: occurred,
+                    detail: detail, deliverAtMilliseconds: nil, occurredMilliseconds: occurred ?? created,
                     duplicates: .allow, environment: nil, createdMilliseconds: created,
-                    storage: fields.storage))
+                    adjustments: times.adjustments, passedHeaders: fields.passed, storage: fields.storage))
         }
     }
 
     private func requirement(_ field: JobField, _ fields: borrowing JobFields) -> String {
         switch field {
-        case .deviceToken where !fields.isStructured: "the record's key must be the device token"
+        case .deviceToken where !fields.isStructured: "the record's key must be the device token, as text"
         case .channelIdentifier where !fields.isStructured: "the record's key must be the channel identifier"
         case .payload where !fields.isStructured: "the record's value must be the payload"
         default: "is missing"
@@ -37,10 +37,8 @@ extension JobDecoder {
     }
 
     private func makePush(
-        _ fields: borrowing JobFields, _ record: JobRecord, created: Int64
-    ) throws(JobError)
-        -> PushJob
-    {
+        _ fields: borrowing JobFields, _ record: JobRecord, created: Int64, _ times: inout JobTimes
+    ) throws(JobError) -> PushJob {
         let token = try fields.deviceToken(.deviceToken)
         let type = try fields.pushType()
         let topic = try fields.topic(for: type)
@@ -53,7 +51,8 @@ extension JobDecoder {
             throw fields.error(.receiptTimeout, .onlyWith, "is only for delivery: confirm")
         }
         let apnsID = try fields.apnsID(.apnsID) ?? .derived(record)
-        let registered = try fields.instant(.registeredAt)
+        let registered = times.past(
+            try fields.instant(.registeredAt), created: created, .registeredAt)
         return PushJob(
             deviceToken: token, topic: topic, pushType: type, priority: priority, apnsID: apnsID,
             expiration: expiration, collapseIdentifier: try fields.collapseIdentifier(),
@@ -61,11 +60,12 @@ extension JobDecoder {
             delivery: delivery,
             receiptTimeoutSeconds: timeout.map { UInt32($0) } ?? JobLimits.defaultReceiptTimeout,
             registeredAtMilliseconds: registered, duplicates: try fields.duplicates(),
-            environment: try fields.environment(), createdMilliseconds: created, storage: fields.storage)
+            environment: try fields.environment(), createdMilliseconds: created,
+            adjustments: times.adjustments, passedHeaders: fields.passed, storage: fields.storage)
     }
 
     private func makeBroadcast(
-        _ fields: borrowing JobFields, _ record: JobRecord, created: Int64
+        _ fields: borrowing JobFields, _ record: JobRecord, created: Int64, _ times: JobTimes
     ) throws(JobError) -> ControlJob {
         let channel = try fields.channelIdentifier()
         if fields[.pushType] != nil, try fields.pushType() != .liveActivity {
@@ -85,7 +85,8 @@ extension JobDecoder {
             detail: .broadcast(payload: payload, priority: priority, expiration: expiration),
             deliverAtMilliseconds: deliverAt, occurredMilliseconds: created,
             duplicates: try fields.duplicates(), environment: try fields.environment(),
-            createdMilliseconds: created, storage: fields.storage)
+            createdMilliseconds: created,
+            adjustments: times.adjustments, passedHeaders: fields.passed, storage: fields.storage)
     }
 
     /// Checks the payload's size by push type, and in binary mode its JSON. In structured mode the whole document was

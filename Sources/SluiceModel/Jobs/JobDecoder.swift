@@ -1,14 +1,48 @@
 /// Decodes records of the jobs topic into valid jobs, or reports the rule that a record breaks.
 ///
-/// Binary mode allocates nothing. The record's value is the payload, the fields are headers, and the key is the device
-/// token. Structured mode (`content-type: application/json`) allocates only where a string is escaped. Used by one
-/// owner, on one thread at a time.
+/// Binary mode allocates nothing, unless headers of the job are passed on. The record's value is the payload, the fields
+/// are headers, and the key is the device token. Structured mode allocates only where a string is escaped, and for passed
+/// headers. ``RecordMode`` tells the modes apart. Used by one owner, on one thread at a time.
 public struct JobDecoder: ~Copyable {
     private let validator = JSONValidator()
     private let slots = UnsafeMutablePointer<UnsafeRawBufferPointer>.allocate(capacity: JobField.count)
+    private let settings: Settings
+    /// Counts since the decoder was made.
+    public internal(set) var counts = Counts()
+
+    /// Settings of a decoder.
+    public struct Settings: Sendable {
+        /// Headers that return on outcomes.
+        public var passedHeaders: PassedHeaderNames
+        /// Milliseconds by which a producer's clock may be ahead of the worker's.
+        public var clockToleranceMilliseconds: Int64
+
+        public init(
+            passedHeaders: PassedHeaderNames = PassedHeaderNames(),
+            clockToleranceMilliseconds: Int64 = JobLimits.clockToleranceMilliseconds
+        ) {
+            self.passedHeaders = passedHeaders
+            self.clockToleranceMilliseconds = clockToleranceMilliseconds
+        }
+    }
+
+    /// Counts of a decoder. A record that is decoded again counts again.
+    public struct Counts: Sendable, Equatable {
+        /// Headers that are no fields of a job.
+        public var foreignHeaders = 0
+        /// Headers that didn't fit among those that are passed on.
+        public var droppedHeaders = 0
+        /// Jobs with a time that was later than the clock.
+        public var adjustedJobs = 0
+
+        public init() {}
+    }
 
     /// Reserves the parser's memory, about 600 KiB.
-    public init() { slots.initialize(repeating: .empty, count: JobField.count) }
+    public init(_ settings: Settings = Settings()) {
+        self.settings = settings
+        slots.initialize(repeating: .empty, count: JobField.count)
+    }
 
     deinit { slots.deallocate() }
 
@@ -16,32 +50,86 @@ public struct JobDecoder: ~Copyable {
     ///
     /// - Parameters:
     ///   - record: borrowed; the job's slices point into it.
-    ///   - nowMilliseconds: creation time of a record without a valid timestamp, in milliseconds since the epoch.
+    ///   - nowMilliseconds: worker's clock, in milliseconds since the epoch. It is the creation of a record without a
+    ///     valid timestamp, and bounds the times of a job.
     /// - Returns: a job whose `release()` must be called once.
     /// - Throws: the first rule that the record breaks.
     public mutating func decode(_ record: JobRecord, nowMilliseconds: Int64) throws(JobError) -> DecodedJob {
-        let created =
-            JobLimits.instant.contains(record.timestampMilliseconds)
-            ? record.timestampMilliseconds : nowMilliseconds
-        let isStructured = try isStructured(record)
-        if let size = record.value?.count, size > JobLimits.maximumDocumentSize {
-            throw JobError(
-                field: isStructured ? "document" : "payload", rule: .documentSize,
-                message: "has \(size) bytes, at most \(JobLimits.maximumDocumentSize) are allowed")
+        var times = JobTimes(
+            timestamp: record.timestampMilliseconds, now: nowMilliseconds,
+            tolerance: settings.clockToleranceMilliseconds)
+        var fields = JobFields(slots: slots)
+        do throws(JobError) {
+            let mode = try readHeaders(of: record, into: &fields)
+            if let size = record.value?.count, size > JobLimits.maximumDocumentSize {
+                throw JobError(
+                    field: mode == .binary ? "payload" : "document", rule: .documentSize,
+                    message: "has \(size) bytes, at most \(JobLimits.maximumDocumentSize) are allowed")
+            }
+            let kind =
+                mode == .binary
+                ? try readBinary(record, into: &fields)
+                : try readDocument(of: record, isEvent: mode == .structuredEvent, into: &fields)
+            let job = try makeJob(kind, fields, record, &times)
+            if !times.adjustments.isEmpty { counts.adjustedJobs += 1 }
+            return job
+        } catch {
+            fields.discard()
+            throw error
         }
-        if isStructured {
-            var fields = JobFields(isStructured: true, slots: slots)
-            do throws(JobError) {
-                let kind = try readDocument(of: record, into: &fields)
-                return try makeJob(kind, fields, record, created: created)
-            } catch {
-                fields.discard()
-                throw error
+    }
+
+    /// Reads the headers: fields, and what decides the mode. Keeps those that are passed on.
+    private mutating func readHeaders(
+        of record: JobRecord, into fields: inout JobFields
+    ) throws(JobError) -> RecordMode {
+        var signs = RecordMode.Signs()
+        var passed = 0
+        for header in record.headers {
+            if let field = JobField(headerName: header.name) {
+                let name = field.headerName ?? ""
+                if fields.present.contains(field) { throw .doubled(name) }
+                guard let value = header.value else { throw .null(name) }
+                fields.set(field, value)
+            } else if try !signs.take(header) {
+                passed += try readForeign(header, room: JobLimits.maximumPassedHeaderBytes - passed)
             }
         }
-        var fields = JobFields(isStructured: false, slots: slots)
-        let kind = try readHeaders(of: record, into: &fields)
-        return try makeJob(kind, fields, record, created: created)
+        let mode = try signs.mode(hasFields: !fields.present.isEmpty, value: record.value)
+        if mode != .binary {
+            if let name = fields.present.first?.headerName { throw .notInStructuredMode(name) }
+            fields.isStructured = true
+        }
+        if passed > 0 { keepPassed(record, count: passed, in: &fields) }
+        return mode
+    }
+
+    /// Judges a header that is no field. Returns the bytes that the header takes among those that are passed on.
+    private mutating func readForeign(_ header: RecordHeader, room: Int) throws(JobError) -> Int {
+        counts.foreignHeaders += 1
+        if settings.passedHeaders.contain(header.name) {
+            if PassedHeaders.fits(header, in: room) { return PassedHeaders.size(of: header) }
+            counts.droppedHeaders += 1
+        } else if !IgnoredHeader.matches(header.name),
+            let mistake = HeaderMistakes.mistake(in: header.name)
+        {
+            throw .unknownHeader(header.name, mistake)
+        }
+        return 0
+    }
+
+    /// Copies the headers that are passed on, which together take `count` bytes.
+    private func keepPassed(_ record: JobRecord, count: Int, in fields: inout JobFields) {
+        let target = fields.reserve(
+            count, documentSize: fields.isStructured ? record.value?.count ?? 0 : 0)
+        var used = 0
+        for header in record.headers
+        where JobField(headerName: header.name) == nil && !RecordMode.Signs.isSign(header.name)
+            && settings.passedHeaders.contain(header.name)
+            && PassedHeaders.fits(header, in: JobLimits.maximumPassedHeaderBytes - used)
+        {
+            used += PassedHeaders.write(header, to: target + used)
+        }
     }
 
     /// Checks that `bytes` are a single JSON object.
@@ -49,39 +137,9 @@ public struct JobDecoder: ~Copyable {
         do throws(JSONFault) {
             try validator.validateObject(bytes)
         } catch {
+            if SchemaRegistry.hasPrefix(bytes) { throw .schemaRegistry(field) }
             throw JobError(field: field, fault: error)
         }
-    }
-
-    /// Reads `content-type`, which decides the mode.
-    private func isStructured(_ record: JobRecord) throws(JobError) -> Bool {
-        var found: UnsafeRawBufferPointer?
-        for header in record.headers where header.name.elementsEqual(bytesOf: ContentType.headerName) {
-            if found != nil { throw .doubled(ContentType.headerName) }
-            guard let value = header.value else { throw .null(ContentType.headerName) }
-            found = value
-        }
-        guard let found else { return false }
-        guard ContentType.isJSON(found) else {
-            throw JobError(
-                field: ContentType.headerName.description, rule: .contentType,
-                message: "must be application/json (structured mode), or absent (binary mode)")
-        }
-        return true
-    }
-}
-
-/// Header that distinguishes structured mode from binary mode.
-public enum ContentType {
-    /// Name of the header, in lower case.
-    public static let headerName: StaticString = "content-type"
-    /// Value of the header in structured mode; parameters such as `; charset=utf-8` may follow.
-    public static let structured: StaticString = "application/json"
-
-    static func isJSON(_ value: UnsafeRawBufferPointer) -> Bool {
-        var end = value.firstIndex(of: UInt8(ascii: ";")) ?? value.count
-        while end > 0, value[end - 1] == UInt8(ascii: " ") { end -= 1 }
-        return value.slice(0..<end).equalsIgnoringCase(structured)
     }
 }
 
@@ -96,10 +154,34 @@ extension JobError {
             message: "the header has no value; omit the header instead")
     }
 
-    static func unknownHeader(_ name: UnsafeRawBufferPointer) -> JobError {
+    static func notInStructuredMode(_ header: StaticString) -> JobError {
         JobError(
-            field: name.printable(limit: 64), rule: .unknown,
-            message: "the header is unknown; custom headers begin with x-")
+            field: header.description, rule: .notInStructuredMode,
+            message:
+                "with this content-type every field is a member of the document; move the field there, or leave "
+                + "content-type out for binary mode")
+    }
+
+    static func unknownHeader(_ name: UnsafeRawBufferPointer, _ mistake: HeaderMistakes.Mistake) -> JobError {
+        let message =
+            switch mistake {
+            case .misspelt(let header):
+                "the header is unknown; did you mean `\(header)`? A header of your own with this name must be in "
+                    + "jobs.pass-headers"
+            case .notAField:
+                "the header is unknown; a job has "
+                    + JobField.allCases.compactMap(\.headerName?.description)
+                    .filter { $0.hasPrefix(HeaderMistakes.prefix.description) }.joined(separator: ", ")
+            }
+        return JobError(field: name.printable(limit: 64), rule: .unknown, message: message)
+    }
+
+    static func schemaRegistry(_ field: String) -> JobError {
+        JobError(
+            field: field, rule: .schemaRegistry,
+            message:
+                "begins with the prefix of a schema registry's serializer (a zero byte and a schema's number); "
+                + "produce plain JSON or bytes, with a String, ByteArray or plain JSON serializer")
     }
 
     /// Describes a fault in a payload or document.

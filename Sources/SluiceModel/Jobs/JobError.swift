@@ -12,6 +12,7 @@ public enum JobRule: String, CaseIterable, Sendable {
     case jsonObject = "json-object"
     case documentSize = "document-size"
     case type
+    case schemaRegistry = "schema-registry"
     // Values.
     case choice, number, range, length, hex, charset
     case evenLength = "even-length"

@@ -85,8 +85,8 @@ public enum JobField: UInt8, CaseIterable, Sendable {
         }
     }
 
-    /// Finds the field with this header name, compared byte for byte (lower case). Length and at most two letters leave
-    /// a single candidate.
+    /// Finds the field with this header name; the case of letters doesn't matter. Length and at most two letters leave a
+    /// single candidate.
     init?(headerName name: UnsafeRawBufferPointer) {
         switch name.count {
         case 3: self = .ttl
@@ -95,20 +95,22 @@ public enum JobField: UInt8, CaseIterable, Sendable {
         case 7: self = .apnsID
         case 8: self = .delivery
         case 10:
-            switch (name[0], name[1]) {
+            switch (name[0] | 0x20, name[1] | 0x20) {
             case (UInt8(ascii: "a"), _): self = .topic
             case (UInt8(ascii: "c"), _): self = .createdAt
             case (_, UInt8(ascii: "e")): self = .deliverAt
             default: self = .duplicates
             }
-        case 11: self = name[0] == UInt8(ascii: "e") ? .environment : .occurredAt
-        case 13: self = name[0] == UInt8(ascii: "a") ? .priority : .registeredAt
+        case 11: self = name[0] | 0x20 == UInt8(ascii: "e") ? .environment : .occurredAt
+        case 13: self = name[0] | 0x20 == UInt8(ascii: "a") ? .priority : .registeredAt
         case 14: self = .pushType
-        case 15: self = name[0] == UInt8(ascii: "a") ? .expiration : .receiptTimeout
-        case 16: self = name[0] == UInt8(ascii: "a") ? .collapseIdentifier : .newDeviceToken
+        case 15: self = name[0] | 0x20 == UInt8(ascii: "a") ? .expiration : .receiptTimeout
+        case 16: self = name[0] | 0x20 == UInt8(ascii: "a") ? .collapseIdentifier : .newDeviceToken
         default: return nil
         }
-        guard let candidate = headerName, name.elementsEqual(bytesOf: candidate) else { return nil }
+        guard let candidate = headerName,
+            name.elementsEqual(bytesOf: candidate) || name.equalsIgnoringCase(candidate)
+        else { return nil }
     }
 
     init?(memberName: UnsafeRawBufferPointer) {
@@ -182,12 +184,11 @@ extension JobKind {
             .createdAt))
 }
 
-/// Record headers that are not a job's fields and are skipped.
+/// Record headers that are never taken for misspelt fields.
 ///
-/// The decoder skips the names of tracing and CloudEvents, and every name that begins with `x-` (the producer's own).
-/// The decoder also skips the headers that Sluice added to a dead letter. A mended dead letter can therefore be
-/// produced again unmodified. Every other name that is not a field is an error, because a misspelt field would be lost
-/// in silence.
+/// Sluice reads no header that isn't a field. A name that resembles a field's is an error nevertheless
+/// (``HeaderMistakes``), except for these: names of tracing and CloudEvents, and each name that begins with `x-`. The
+/// headers that Sluice added to a dead letter are among them, so a repaired dead letter can be produced again unmodified.
 public enum IgnoredHeader {
     /// Whole names, in lower case.
     public static let names: [StaticString] = ["traceparent", "tracestate", "baggage", "b3"]
@@ -195,8 +196,9 @@ public enum IgnoredHeader {
     public static let prefixes: [StaticString] = ["ce_", "x-", "sluice-"]
 
     static func matches(_ name: UnsafeRawBufferPointer) -> Bool {
-        name.hasPrefix("x-") || name.hasPrefix("ce_") || name.hasPrefix("sluice-")
-            || name.elementsEqual(bytesOf: "traceparent") || name.elementsEqual(bytesOf: "tracestate")
-            || name.elementsEqual(bytesOf: "baggage") || name.elementsEqual(bytesOf: "b3")
+        name.hasPrefixIgnoringCase("x-") || name.hasPrefixIgnoringCase("ce_")
+            || name.hasPrefixIgnoringCase("sluice-") || name.equalsIgnoringCase("traceparent")
+            || name.equalsIgnoringCase("tracestate") || name.equalsIgnoringCase("baggage")
+            || name.equalsIgnoringCase("b3")
     }
 }

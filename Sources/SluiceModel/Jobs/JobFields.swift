@@ -3,20 +3,19 @@
 /// Numbers stay text, so that both encodings share the later steps.
 struct JobFields: ~Copyable {
     /// True in structured mode: numbers are JSON numbers, and errors name members instead of headers.
-    let isStructured: Bool
+    var isStructured = false
     private(set) var present = JobFieldSet()
     /// A slice per field, in memory of the decoder. The slice of a field that is not in `present` is left from an
     /// earlier record.
     private let slots: UnsafeMutablePointer<UnsafeRawBufferPointer>
-    /// Memory of unescaped values; the last owner of the fields frees it. Nil: no value was unescaped.
+    /// Headers of the record that are passed on, in `storage`.
+    private(set) var passed = PassedHeaders.none
+    /// Memory of passed headers and unescaped values; the last owner of the fields frees it. Nil: there are none.
     private(set) var storage: UnsafeMutableRawPointer?
     private var storageUsed = 0
 
     /// - Parameter slots: memory for ``JobField/count`` slices, which outlives the fields.
-    init(isStructured: Bool, slots: UnsafeMutablePointer<UnsafeRawBufferPointer>) {
-        self.isStructured = isStructured
-        self.slots = slots
-    }
+    init(slots: UnsafeMutablePointer<UnsafeRawBufferPointer>) { self.slots = slots }
 
     mutating func set(_ field: JobField, _ value: UnsafeRawBufferPointer) {
         slots[Int(field.rawValue)] = value
@@ -59,7 +58,8 @@ struct JobFields: ~Copyable {
     }
 
     /// Unescapes a JSON string's content into `storage`; returns content without escapes unchanged. `storage` is
-    /// allocated once per record, as large as its document, because unescaped text is never longer than escaped text.
+    /// allocated once per record, large enough for its document, because unescaped text is never longer than escaped
+    /// text.
     mutating func unescaped(_ raw: UnsafeRawBufferPointer, documentSize: Int) -> UnsafeRawBufferPointer {
         guard raw.contains(UInt8(ascii: "\\")) else { return raw }
         let memory = storage ?? .allocate(byteCount: documentSize, alignment: 1)
@@ -68,6 +68,16 @@ struct JobFields: ~Copyable {
         let length = unescapeJSON(raw, into: start)
         storageUsed += length
         return UnsafeRawBufferPointer(start: start, count: length)
+    }
+
+    /// Allocates `storage` for passed headers of `count` bytes and for the unescaped values of a document. Returns the
+    /// memory of the headers. Called once, before any value is unescaped.
+    mutating func reserve(_ count: Int, documentSize: Int) -> UnsafeMutableRawPointer {
+        let memory = UnsafeMutableRawPointer.allocate(byteCount: count + documentSize, alignment: 1)
+        storage = memory
+        storageUsed = count
+        passed = PassedHeaders(bytes: UnsafeRawBufferPointer(start: memory, count: count))
+        return memory
     }
 
     /// Frees the storage of a malformed record.

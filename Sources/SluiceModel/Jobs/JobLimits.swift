@@ -17,6 +17,10 @@ public enum JobLimits {
     /// Instants in milliseconds since the epoch: 2001 to 2106. A smaller number is seconds, a larger one
     /// microseconds.
     public static let instant: ClosedRange<Int64> = 1_000_000_000_000...4_294_967_295_000
+    /// Milliseconds by which a producer's clock may be ahead of the worker's, unless a setting says otherwise.
+    public static let clockToleranceMilliseconds: Int64 = 300_000
+    /// Most bytes of the headers that a job's outcome gets, with three bytes for each header.
+    public static let maximumPassedHeaderBytes = 1024
     /// `receipt-timeout` in seconds.
     public static let receiptTimeout: ClosedRange<Int64> = 1...86_400
     /// `receipt-timeout` of a job with `delivery: confirm` that names none.

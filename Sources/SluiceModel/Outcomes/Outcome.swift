@@ -97,6 +97,9 @@ public struct Outcome {
     public var environment: JobEnvironment?
     /// Identifier of the job.
     public var apnsID: APNSID
+    /// Identifier that APNs gave the accepted push, for its delivery log; nil: none. APNs answers with such an identifier
+    /// in its development environment, and for broadcasts.
+    public var uniqueID: APNSID?
     /// Collapse identifier of the push; nil: none.
     public var collapseIdentifier: UnsafeRawBufferPointer?
 
@@ -132,6 +135,11 @@ public struct Outcome {
     public var partition: Int32
     /// Offset of the job's record.
     public var offset: Int64
+
+    /// Times of the job that were later than the worker's clock.
+    public var adjustments = JobAdjustments()
+    /// Headers of the job that return on the outcome's record.
+    public var passedHeaders = PassedHeaders.none
 
     // Instants in milliseconds since the epoch; nil where the event didn't happen.
     /// Creation of the job.
@@ -177,6 +185,8 @@ public struct Outcome {
             polledMilliseconds: polledMilliseconds,
             finishedMilliseconds: finishedMilliseconds)
         environment = job.environment
+        adjustments = job.adjustments
+        passedHeaders = job.passedHeaders
     }
 
     /// Makes the outcome of a job of another kind. `undeliverable` means that the kind is not supported.
@@ -193,6 +203,8 @@ public struct Outcome {
         self.job = job.kind
         self.count = count
         environment = job.environment
+        adjustments = job.adjustments
+        passedHeaders = job.passedHeaders
         if case .cancelCollapseIdentifier(let identifier) = job.detail { collapseIdentifier = identifier }
         guard kind == .undeliverable else { return }
         cause = .notSupported

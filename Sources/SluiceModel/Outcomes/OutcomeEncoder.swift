@@ -6,6 +6,7 @@ enum OutcomeMember: String, CaseIterable {
     case pushType = "push-type"
     case environment
     case apnsID = "apns-id"
+    case apnsUniqueID = "apns-unique-id"
     case collapseID = "collapse-id"
     case status, reason
     case reasonClass = "reason-class"
@@ -14,7 +15,7 @@ enum OutcomeMember: String, CaseIterable {
     case tokenInvalidSince = "token-invalid-since"
     case cause, message, unsupported, count
     case supersededBy = "superseded-by"
-    case attempts, source
+    case attempts, source, adjusted
     case createdAt = "created-at"
     case polledAt = "polled-at"
     case firstSentAt = "first-sent-at"
@@ -50,6 +51,11 @@ public enum OutcomeEncoder {
         writer.append(#","apns-id":""#)
         writer.append(outcome.apnsID)
         writer.append(UInt8(ascii: "\""))
+        if let id = outcome.uniqueID {
+            writer.append(#","apns-unique-id":""#)
+            writer.append(id)
+            writer.append(UInt8(ascii: "\""))
+        }
         if let collapse = outcome.collapseIdentifier {
             writer.append(#","collapse-id":"#)
             writer.append(jsonString: collapse)
@@ -64,7 +70,9 @@ public enum OutcomeEncoder {
         writer.append(decimal: Int64(outcome.partition))
         writer.append(#","offset":"#)
         writer.append(decimal: outcome.offset)
-        writer.append(#"},"created-at":"#)
+        writer.append(UInt8(ascii: "}"))
+        if !outcome.adjustments.isEmpty { encode(outcome.adjustments, into: &writer) }
+        writer.append(#","created-at":"#)
         writer.append(decimal: outcome.createdMilliseconds)
         writer.append(#","polled-at":"#)
         writer.append(decimal: outcome.polledMilliseconds)
@@ -75,6 +83,18 @@ public enum OutcomeEncoder {
         writer.append(#","finished-at":"#)
         writer.append(decimal: outcome.finishedMilliseconds)
         writer.append(UInt8(ascii: "}"))
+    }
+
+    private static func encode(_ adjustments: JobAdjustments, into writer: inout ByteWriter) {
+        writer.append(#","adjusted":["#)
+        var isFirst = true
+        for (adjustment, name) in JobAdjustments.names where adjustments.contains(adjustment) {
+            writer.append(isFirst ? "\"" : ",\"")
+            writer.append(name)
+            writer.append("\"")
+            isFirst = false
+        }
+        writer.append("]")
     }
 
     private static func encodeAnswer(_ outcome: borrowing Outcome, into writer: inout ByteWriter) {

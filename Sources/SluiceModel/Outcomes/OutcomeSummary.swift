@@ -13,6 +13,8 @@ public struct OutcomeSummary: Sendable {
     public var environment: String?
     /// Identifier of the job.
     public var apnsID: APNSID
+    /// Identifier that APNs gave the accepted push; nil: none.
+    public var uniqueID: APNSID?
     /// Collapse identifier of the push; nil: none.
     public var collapseIdentifier: String?
     /// HTTP status of APNs' last answer; nil without an answer.
@@ -45,6 +47,8 @@ public struct OutcomeSummary: Sendable {
     public var partition: Int32
     /// Offset of the job's record.
     public var offset: Int64
+    /// Names of the job's times that were later than the worker's clock.
+    public var adjusted: [String]
     /// Creation of the job, in milliseconds since the epoch.
     public var createdMilliseconds: Int64
     /// Time at which the worker polled the job, in milliseconds since the epoch.
@@ -76,6 +80,7 @@ public struct OutcomeSummary: Sendable {
         pushType = members.text(.pushType)
         environment = members.text(.environment)
         apnsID = id
+        uniqueID = members.apnsID(.apnsUniqueID)
         collapseIdentifier = members.text(.collapseID)
         status = members.integer(.status).map { Int($0) }
         reason = members.text(.reason)
@@ -92,6 +97,7 @@ public struct OutcomeSummary: Sendable {
         self.sourceTopic = sourceTopic
         self.partition = partition
         self.offset = offset
+        adjusted = members.texts(.adjusted)
         createdMilliseconds = created
         polledMilliseconds = polled
         firstSentMilliseconds = members.integer(.firstSentAt)
@@ -143,6 +149,14 @@ struct Members {
         if raw.count == 0 { return "" }
         return String(unsafeUninitializedCapacity: raw.count) { buffer in
             unescapeJSON(raw, into: UnsafeMutableRawPointer(buffer.baseAddress!))
+        }
+    }
+
+    /// Returns the texts of an array of plain strings.
+    func texts(_ member: OutcomeMember) -> [String] {
+        guard let value = self[member], value.first == UInt8(ascii: "[") else { return [] }
+        return value.slice(1..<value.count - 1).split(separator: UInt8(ascii: ",")).map {
+            String(decoding: $0, as: UTF8.self).filter { $0 != "\"" && !$0.isWhitespace }
         }
     }
 

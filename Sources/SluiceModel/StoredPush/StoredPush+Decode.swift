@@ -55,9 +55,16 @@ extension StoredPush {
         if flags.contains(.wake) { progress.wakeMilliseconds = try reader.instant(.wake, since: created) }
         if flags.contains(.storeVersion) { progress.storeVersion = try reader.number(.storeVersion) }
         var further: Extension = []
+        var passed = PassedHeaders.none
         if bytes[0] == Self.extendedVersion {
             further = Extension(rawValue: try reader.number(.extendedFlags))
             guard further.isValid else { throw .invalid(.extendedFlags) }
+            if further.contains(.passedHeaders) {
+                guard let headers = PassedHeaders(checking: try reader.bytes(.passedHeaders)),
+                    !headers.isEmpty
+                else { throw .invalid(.passedHeaders) }
+                passed = headers
+            }
         }
 
         let texts = try Texts(bytes, from: reader.index, flags, tokenText: tokenText)
@@ -73,7 +80,8 @@ extension StoredPush {
                 deliverAtMilliseconds: deliverAt, delivery: delivery, receiptTimeoutSeconds: timeout,
                 registeredAtMilliseconds: registered,
                 duplicates: flags.contains(.avoidsDuplicates) ? .avoid : .allow,
-                environment: further.environment, createdMilliseconds: created),
+                environment: further.environment, createdMilliseconds: created,
+                adjustments: further.adjustments, passedHeaders: passed),
             progress: progress, partition: partition, offset: offset, polledMilliseconds: polled)
     }
 
@@ -209,6 +217,15 @@ private struct NumberReader {
         let instant = created &+ (try signed(part))
         guard StoredPush.instants.contains(instant) else { throw .invalid(part) }
         return instant
+    }
+
+    /// Reads a length and as many bytes.
+    mutating func bytes(_ part: StoredPushError.Part) throws(StoredPushError) -> UnsafeRawBufferPointer {
+        let count = try number(part)
+        guard count <= UInt64(bytes.count - index) else { throw .truncated }
+        let start = index
+        index += Int(count)
+        return bytes.slice(start..<index)
     }
 
     mutating func small(_ part: StoredPushError.Part) throws(StoredPushError) -> UInt32 {

@@ -17,6 +17,10 @@ extension StoredPush {
         writer.append(littleEndian: push.apnsID.low)
         encodeNumbers(flags, into: &writer)
         if !further.isEmpty { writer.append(varint: further.rawValue) }
+        if further.contains(.passedHeaders) {
+            writer.append(varint: UInt64(push.passedHeaders.bytes.count))
+            writer.append(push.passedHeaders.bytes)
+        }
         if flags.isDisjoint(with: .packedToken) {
             writer.append(token)
         } else {

@@ -18,6 +18,7 @@
 /// | varints | by flag: receipt timeout (seconds), attempts and failures |
 /// | varints | by flag: first sent, expiry, wake (instants), store version |
 /// | varint | with ``extendedVersion`` only: flags of further parts (``Extension``) |
+/// | varint, bytes | by these flags: length of the passed headers, and the headers (``PassedHeaders``) |
 /// | token | device token, packed two digits to a byte, unless it has letters of both cases |
 /// | the rest | topic, collapse identifier, payload |
 ///
@@ -134,7 +135,15 @@ public struct StoredPush {
         static let production = Extension(rawValue: 1 << 0)
         static let development = Extension(rawValue: 1 << 1)
 
-        private static let all: Extension = [.production, .development]
+        static let createdAtAdjusted = Extension(rawValue: 1 << 2)
+        static let registeredAtAdjusted = Extension(rawValue: 1 << 3)
+        static let timestampAdjusted = Extension(rawValue: 1 << 4)
+        static let passedHeaders = Extension(rawValue: 1 << 5)
+
+        private static let all: Extension = [
+            .production, .development, .createdAtAdjusted, .registeredAtAdjusted, .timestampAdjusted,
+            .passedHeaders,
+        ]
 
         /// True when this version reads all parts, and no two flags contradict each other.
         var isValid: Bool {
@@ -150,6 +159,19 @@ public struct StoredPush {
             case .production: self = .production
             case .development: self = .development
             }
+            if push.adjustments.contains(.createdAt) { insert(.createdAtAdjusted) }
+            if push.adjustments.contains(.registeredAt) { insert(.registeredAtAdjusted) }
+            if push.adjustments.contains(.timestamp) { insert(.timestampAdjusted) }
+            if !push.passedHeaders.isEmpty { insert(.passedHeaders) }
+        }
+
+        /// Times of the push that were later than the worker's clock.
+        var adjustments: JobAdjustments {
+            var adjustments = JobAdjustments()
+            if contains(.createdAtAdjusted) { adjustments.insert(.createdAt) }
+            if contains(.registeredAtAdjusted) { adjustments.insert(.registeredAt) }
+            if contains(.timestampAdjusted) { adjustments.insert(.timestamp) }
+            return adjustments
         }
 
         /// Environment that the push names; nil: none.
@@ -189,6 +211,7 @@ public enum StoredPushError: Error, Hashable, Sendable, CustomStringConvertible 
     public enum Part: String, Hashable, Sendable {
         case flags
         case extendedFlags = "extended flags"
+        case passedHeaders = "passed headers"
         case pushType = "push type"
         case priority, delivery
         case deviceToken = "device token"
