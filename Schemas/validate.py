@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Holds documents against the schemas of this directory.
 
-    validate.py check              the schemas, and every example of asyncapi.yaml against its schema
+    validate.py check              the schemas; every example of asyncapi.yaml, and every job that a golden record of
+                                   examples stands for, against its schema
     validate.py documents SCHEMA   one document per input line, in hexadecimal; one line each: "valid" or why not
     validate.py asyncapi           asyncapi.yaml as JSON, references left as they are
 
@@ -120,6 +121,14 @@ def check():
                     continue
                 for error in Validator(schemas[part]).iter_errors(example[part]):
                     failures.append(f"{name}/{example['name']}/{part}: {error.message}")
+    job = Validator(load("job"))
+    for path in sorted((DIRECTORY / "examples").glob("*.json")):
+        for record in json.loads(path.read_text())["records"]:
+            if "job" not in record["expect"]:
+                continue
+            examples += 1
+            for error in job.iter_errors(record["expect"]["job"]):
+                failures.append(f"{path.name}/{record['name']}: {error.message}")
     for failure in failures:
         print(failure)
     print(f"{len(NAMES)} schemas, {examples} examples, {len(failures)} failures")

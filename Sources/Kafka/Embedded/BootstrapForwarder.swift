@@ -3,7 +3,8 @@ import Glibc
 /// Makes the embedded cluster reachable under a fixed port: a small TCP forwarder on 127.0.0.1 with its own thread.
 ///
 /// Kafka clients use the bootstrap address only to query the brokers' addresses. Afterwards they connect to the
-/// advertised addresses, so the forwarder carries little traffic. At most 256 connections at a time; further
+/// advertised addresses, so the forwarder carries little traffic. The forwarder itself answers requests that the cluster
+/// garbles (``VersionNegotiation``). At most 256 connections at a time; further
 /// connections wait in the listen queue.
 final class BootstrapForwarder: Sendable {
     let port: UInt16
@@ -117,6 +118,7 @@ private final class ForwarderLoop: @unchecked Sendable {
 private final class ForwardedConnection {
     let client: ForwardedEnd
     let broker: ForwardedEnd
+    private var negotiation = VersionNegotiation()
 
     init(client: ForwardedEnd, broker: ForwardedEnd) {
         self.client = client
@@ -129,7 +131,11 @@ private final class ForwardedConnection {
 
     func forward(clientReady: Int16, brokerReady: Int16) {
         let readable = Int16(POLLIN | POLLHUP | POLLERR)
-        if clientReady & readable != 0 { client.read() }
+        if clientReady & readable != 0, client.read(), !negotiation.isDone {
+            let (forward, answer) = negotiation.take(client.takePending())
+            client.keepPending(forward)
+            broker.keepPending(answer)
+        }
         if brokerReady & readable != 0 { broker.read() }
         client.flush(into: broker)
         broker.flush(into: client)
@@ -162,8 +168,10 @@ private final class ForwardedEnd {
         return pollfd(fd: events == 0 ? -1 : descriptor, events: Int16(events), revents: 0)
     }
 
-    func read() {
-        guard !hasEnded, pending.isEmpty else { return }
+    /// Returns whether bytes were read.
+    @discardableResult
+    func read() -> Bool {
+        guard !hasEnded, pending.isEmpty else { return false }
         var failed = false
         var ended = false
         pending = [UInt8](unsafeUninitializedCapacity: Self.capacity) { buffer, count in
@@ -174,7 +182,17 @@ private final class ForwardedEnd {
         }
         if ended { hasEnded = true }
         if failed { hasFailed = true }
+        return !pending.isEmpty
     }
+
+    /// Removes the bytes that are not yet written to the other end.
+    func takePending() -> [UInt8] {
+        defer { pending = [] }
+        return pending
+    }
+
+    /// Adds bytes for the other end, as if they had been read from this one.
+    func keepPending(_ bytes: [UInt8]) { pending += bytes }
 
     func flush(into peer: ForwardedEnd) {
         while !pending.isEmpty {

@@ -7,9 +7,15 @@ struct KafkaCommand: ParsableCommand {
         commandName: "kafka",
         abstract: "Run an embedded Kafka cluster for development and tests.",
         discussion: """
-            Runs librdkafka's mock cluster in a process of its own. Any Kafka client on this machine can use it: \
-            sluice, kcat, your service. It listens on 127.0.0.1 only and keeps all data in memory, so the data is lost \
-            when it stops.
+            Runs librdkafka's mock cluster in a process of its own, for clients on this machine. It listens on \
+            127.0.0.1 only and keeps all data in memory, so the data is lost when it stops.
+
+            CLIENTS
+              - Clients of librdkafka: sluice, kcat, confluent-kafka for Python and
+                others.
+              - kafka-python 2 and 3.
+              - Clients that need newer versions of the protocol don't work. Not tried:
+                Java's client.
 
             LIMITS
               - A partition keeps about 5 MB. The oldest records are dropped beyond
