@@ -105,6 +105,15 @@ import Testing
         #expect(failure.progress.tls == nil)
     }
 
+    @Test func certificateMustCarryTheServersName() throws {
+        let server = try RequestServer { request, connection in connection.answer(request, 200) }
+        var client = client(server)
+        client.host = "127.0.0.1"
+        #expect(try failure(client).tlsKind == .hostnameMismatch)
+        client.serverName = "localhost"
+        #expect(try client.send(.init(.get, "/x")).answer.status == 200)
+    }
+
     @Test func missingClientCertificateFailsInTLS() throws {
         let server = try RequestServer { tls, authority in
             tls.clientCertificates = .require(.text(authority.certificatePEM))

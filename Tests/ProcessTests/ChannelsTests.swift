@@ -1,5 +1,6 @@
 import Foundation
 import HTTP2
+import KafkaTestSupport
 import TestSupport
 import Testing
 
@@ -97,6 +98,40 @@ struct ChannelsTests {
         #expect(result.exit == .status(64))
         #expect(result.standardError.contains("issue-time"))
         #expect(try sluice("simulator", "--null", "--management-port", "0").exit == .status(64))
+    }
+
+    @Test func produceMakesABroadcastToAChannel() throws {
+        let kafka = try TestKafka([("jobs", 1)])
+        let broadcast = [
+            "--kind", "broadcast", "--channel-id", "dHN0LXNyY2gtY2hubA==", "--topic", "com.example.scores",
+            "--payload", #"{"aps":{"event":"update"}}"#,
+        ]
+        let target = ["produce", "-b", kafka.bootstrapServers, "--jobs-topic", kafka.topic("jobs")]
+        for mode in ["binary", "structured"] {
+            let result = try ChildProcess.run(
+                Executables.sluice, target + broadcast + ["--ttl", "0", "--mode", mode])
+            #expect(result.exit == .status(0), "\(result.standardError)")
+            #expect(
+                result.standardOutput.hasPrefix("produced to \(kafka.topic("jobs")), partition 0, offset "))
+        }
+        let endless = try ChildProcess.run(Executables.sluice, target + broadcast)
+        #expect(endless.exit == .status(65))
+        #expect(endless.standardError.contains("a broadcast must have an expiration or a ttl"))
+        for (options, message) in [
+            (["--device-token", deviceToken], "--device-token is not for --kind broadcast"),
+            (["--collapse-id", "x"], "--collapse-id is not for --kind broadcast"),
+            (["--alert", "x"], "--alert is only for --kind push"),
+            (["--event", "online"], "--event is only for --kind device"),
+            (["--expiration", "0", "--ttl", "0"], "--expiration and --ttl exclude each other"),
+        ] {
+            let wrong = try ChildProcess.run(Executables.sluice, target + broadcast + options)
+            #expect(wrong.exit == .status(64))
+            #expect(wrong.standardError.contains(message), "\(wrong.standardError)")
+        }
+        let push = try sluice(
+            "produce", "--device-token", deviceToken, "--topic", "a.b", "--alert", "x", "--channel-id", "AA=="
+        )
+        #expect(push.standardError.contains("--channel-id is only for --kind broadcast"))
     }
 
     @Test func creationNeedsAStorage() throws {

@@ -51,6 +51,44 @@ import Testing
         }
     }
 
+    /// Every field that a broadcast can have, in both modes.
+    @Test func broadcastsRoundTripInBothModes() throws {
+        var once = BroadcastDescription(
+            channelIdentifier: "dHN0LXNyY2gtY2hubA==", topic: "com.example.app", payload: Array("{}".utf8))
+        once.ttl = 0
+        var full = once
+        full.ttl = nil
+        full.expiration = 1_900_000_000
+        full.priority = 5
+        full.apnsID = "00112233-4455-6677-8899-aabbccddeeff"
+        full.deliverAtMilliseconds = 1_700_000_000_000
+        full.duplicates = "avoid"
+        full.environment = "development"
+        full.createdAtMilliseconds = 1_690_000_000_000
+        let decoder = TestDecoder()
+        for (description, detail) in [
+            (once, "broadcast {} immediate once"), (full, "broadcast {} powerAware at(1900000000)"),
+        ] {
+            for job in [JobEncoder.binary(description), JobEncoder.structured(description)] {
+                #expect(
+                    try decoder.decode(TestRecord(job)).get()
+                        == .control(
+                            kind: .broadcast, address: description.channelIdentifier,
+                            topic: "com.example.app", detail: detail))
+            }
+        }
+        let headers = JobEncoder.binary(full).headers.map {
+            "\($0.name): \(String(decoding: $0.value, as: UTF8.self))"
+        }
+        #expect(
+            headers == [
+                "kind: broadcast", "apns-topic: com.example.app", "apns-priority: 5",
+                "apns-expiration: 1900000000", "apns-id: 00112233-4455-6677-8899-aabbccddeeff",
+                "deliver-at: 1700000000000", "duplicates: avoid", "environment: development",
+                "created-at: 1690000000000",
+            ])
+    }
+
     @Test func eventInstantsAreEncoded() throws {
         var event = ControlDescription(.device, deviceToken: TestRecord.token)
         event.event = "offline"

@@ -111,7 +111,7 @@ public enum JobEncoder {
             key: Array(control.deviceToken.utf8))
     }
 
-    private static func headers(of fields: [(JobField, Value)]) -> [(name: String, value: [UInt8])] {
+    static func headers(of fields: [(JobField, Value)]) -> [(name: String, value: [UInt8])] {
         fields.compactMap { field, value in
             guard let name = field.headerName else { return nil }
             switch value {
@@ -121,7 +121,7 @@ public enum JobEncoder {
         }
     }
 
-    private static func structured(
+    static func structured(
         _ kind: JobKind, _ fields: [(JobField, Value)], payload: [UInt8]?, key: [UInt8]
     ) -> EncodedJob {
         var writer = ByteWriter(minimumCapacity: (payload?.count ?? 0) + 256)
@@ -163,7 +163,7 @@ public enum JobEncoder {
             headers: [(ContentType.headerName.description, Array(ContentType.structured.description.utf8))])
     }
 
-    private enum Value {
+    enum Value {
         case text(String)
         case integer(Int64)
     }

@@ -15,17 +15,24 @@ struct JobOptions: ParsableArguments {
     var mode = Mode.binary
 
     enum Kind: String, ExpressibleByArgument, CaseIterable {
-        case push, cancel, device
+        case push, cancel, device, broadcast
     }
 
     @Option(
         help: ArgumentHelp(
-            "push; cancel: withdraw waiting pushes by --collapse-id and --topic, or by --apns-id; device: report an --event."
+            "push; cancel: withdraw waiting pushes by --collapse-id and --topic, or by --apns-id; device: report an --event; "
+                + "broadcast: update or end all Live Activities of a --channel-id."
         ))
     var kind = Kind.push
 
     @Option(help: ArgumentHelp("Device token, which is also the record's key.", valueName: "hex"))
     var deviceToken: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "With --kind broadcast: the channel, as `sluice channels` gave it, which is also the record's key.",
+            valueName: "base64"))
+    var channelId: String?
 
     @Option(help: ArgumentHelp("apns-topic: the app's bundle identifier, with a suffix for some push types."))
     var topic: String?
@@ -108,18 +115,24 @@ struct JobOptions: ParsableArguments {
     var occurredAt: Int64?
 
     var isGiven: Bool {
-        deviceToken != nil || topic != nil || payload != nil || alert != nil || kind != .push || event != nil
+        deviceToken != nil || channelId != nil || topic != nil || payload != nil || alert != nil
+            || kind != .push || event != nil
     }
 
     func validateComplete() throws {
         guard isGiven else {
             throw ValidationError("give --file, or --device-token, --topic and --payload or --alert")
         }
-        if deviceToken == nil { throw ValidationError("--device-token is missing") }
+        if kind == .broadcast {
+            if channelId == nil { throw ValidationError("--channel-id is missing") }
+        } else if deviceToken == nil {
+            throw ValidationError("--device-token is missing")
+        }
         if let stray = strayOption { throw ValidationError(stray) }
         if kind == .device, event == nil { throw ValidationError("--event is missing") }
-        guard kind == .push else { return }
+        guard kind == .push || kind == .broadcast else { return }
         if topic == nil { throw ValidationError("--topic is missing") }
+        if kind == .broadcast, payload == nil { throw ValidationError("--payload is missing") }
         if payload == nil, alert == nil { throw ValidationError("--payload or --alert is missing") }
         if payload != nil, alert != nil { throw ValidationError("--payload and --alert exclude each other") }
         if expiration != nil, ttl != nil {
@@ -133,17 +146,28 @@ struct JobOptions: ParsableArguments {
             options.first { $0.isGiven }?.name
         }
         let ofPushes = [
-            ("--payload", payload != nil), ("--alert", alert != nil), ("--priority", priority != nil),
-            ("--expiration", expiration != nil), ("--ttl", ttl != nil), ("--deliver-at", deliverAt != nil),
-            ("--delivery", delivery != nil), ("--duplicates", duplicates != nil),
+            ("--alert", alert != nil), ("--delivery", delivery != nil),
             ("--receipt-timeout", receiptTimeout != nil), ("--registered-at", registeredAt != nil),
-            ("--environment", environment != nil),
+        ]
+        let ofMessages = [
+            ("--payload", payload != nil), ("--priority", priority != nil),
+            ("--expiration", expiration != nil), ("--ttl", ttl != nil), ("--deliver-at", deliverAt != nil),
+            ("--duplicates", duplicates != nil), ("--environment", environment != nil),
         ]
         let ofDevices = [
             ("--event", event != nil), ("--new-device-token", newDeviceToken != nil),
             ("--occurred-at", occurredAt != nil),
         ]
         if kind != .push, let name = first(ofPushes) { return "\(name) is only for --kind push" }
+        if kind != .push, kind != .broadcast, let name = first(ofMessages) {
+            return "\(name) is only for --kind push and broadcast"
+        }
+        if kind != .broadcast, channelId != nil { return "--channel-id is only for --kind broadcast" }
+        if kind == .broadcast,
+            let name = first([("--device-token", deviceToken != nil), ("--collapse-id", collapseId != nil)])
+        {
+            return "\(name) is not for --kind broadcast"
+        }
         if kind != .device, let name = first(ofDevices) { return "\(name) is only for --kind device" }
         if kind == .device,
             let name = first([("--topic", topic != nil), ("--collapse-id", collapseId != nil)])
@@ -154,6 +178,7 @@ struct JobOptions: ParsableArguments {
     }
 
     func encoded() throws(CommandFailure) -> EncodedJob {
+        if kind == .broadcast { return try encodedBroadcast() }
         if kind != .push { return encodedControl() }
         var push = PushDescription(
             deviceToken: deviceToken ?? "", topic: topic ?? "", pushType: pushType,
@@ -170,6 +195,19 @@ struct JobOptions: ParsableArguments {
         push.deliverAtMilliseconds = deliverAt
         push.delivery = delivery
         return mode == .binary ? JobEncoder.binary(push) : JobEncoder.structured(push)
+    }
+
+    private func encodedBroadcast() throws(CommandFailure) -> EncodedJob {
+        var broadcast = BroadcastDescription(
+            channelIdentifier: channelId ?? "", topic: topic ?? "", payload: try payloadBytes())
+        broadcast.priority = priority
+        broadcast.expiration = expiration
+        broadcast.ttl = ttl
+        broadcast.apnsID = apnsId
+        broadcast.deliverAtMilliseconds = deliverAt
+        broadcast.duplicates = duplicates
+        broadcast.environment = environment
+        return mode == .binary ? JobEncoder.binary(broadcast) : JobEncoder.structured(broadcast)
     }
 
     private func encodedControl() -> EncodedJob {

@@ -12,6 +12,8 @@ struct ProduceCommand: ParsableCommand {
               sluice produce --device-token $TOKEN --topic com.example.news --alert "Hello"
               sluice produce --device-token $TOKEN --kind device --event offline
               sluice produce --device-token $TOKEN --kind cancel --topic com.example.news --collapse-id x
+              sluice produce --kind broadcast --channel-id $CHANNEL --topic com.example.news --ttl 0 \
+                --payload '{"aps":{"event":"update","timestamp":1893450000,"content-state":{"home":2}}}'
 
             A file with a job in structured mode on each line; `-` is standard input:
               sluice produce --file jobs.jsonl --rate 5000
