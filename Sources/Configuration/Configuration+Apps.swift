@@ -52,7 +52,17 @@ extension Configuration {
                 "missing-collapse-id", default: .none,
                 help:
                     "`apns-id`: a push without collapse identifier uses its apns-id instead, so that a repeat replaces it on the device"
-            ))
+            ),
+            supersede: section.texts(
+                "supersede", kind: "list of liveactivity, widgets, controls", required: false,
+                help:
+                    "push types of which a newer push replaces a waiting one of the same token without collapse identifier; the end of a Live Activity is never replaced by an update",
+                check: {
+                    App.StateType(rawValue: $0) == nil
+                        ? "`\($0)` is not a push type with a whole state: liveactivity, widgets, controls"
+                        : nil
+                }
+            ).compactMap(App.StateType.init))
     }
 
     /// Reads the names of an app's credentials. Settings written inside of the app become a credential of their own.

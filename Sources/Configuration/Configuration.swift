@@ -258,6 +258,16 @@ extension Configuration {
         /// Collapse identifier for pushes without one.
         public var missingCollapseIdentifier: MissingCollapseIdentifier
 
+        /// Push types whose pushes without a collapse identifier supersede each other, because each has the whole state.
+        public var supersede: [StateType]
+
+        /// Push type whose pushes carry a whole state.
+        public enum StateType: String, CaseIterable, Sendable {
+            case liveActivity = "liveactivity"
+            case widgets
+            case controls
+        }
+
         /// Collapse identifier of a push that has none of its own.
         public enum MissingCollapseIdentifier: String, CaseIterable, Sendable {
             /// No identifier: such a push replaces no other.
@@ -270,7 +280,7 @@ extension Configuration {
             name: String, topics: [String], credentials: [String], weight: Int = 1,
             ratePerSecond: Double? = nil,
             burst: Int? = nil, maxInFlight: Int? = nil, coalesceWindow: Duration = .zero,
-            missingCollapseIdentifier: MissingCollapseIdentifier = .none
+            missingCollapseIdentifier: MissingCollapseIdentifier = .none, supersede: [StateType] = []
         ) {
             self.name = name
             self.topics = topics
@@ -281,6 +291,7 @@ extension Configuration {
             self.maxInFlight = maxInFlight
             self.coalesceWindow = coalesceWindow
             self.missingCollapseIdentifier = missingCollapseIdentifier
+            self.supersede = supersede
         }
     }
 

@@ -67,15 +67,7 @@ import Testing
         let document = JobRuleTests.document(#""environment":"\#(name)""#)
         #expect(decoder.push(TestRecord(document: document))?.environment == environment)
         let broadcast = JobRuleTests.broadcast([("environment", name)])
-        #expect(
-            try broadcast.withRecord { record in
-                var decoder = JobDecoder()
-                guard case .control(let job) = try decoder.decode(record, nowMilliseconds: 0) else {
-                    return nil
-                }
-                defer { job.release() }
-                return job.environment
-            } == environment)
+        #expect(decoder.push(broadcast)?.environment == environment)
     }
 
     /// A bundle identifier may end in a push type's suffix.
@@ -221,11 +213,16 @@ import Testing
         #expect(
             decode([("kind", "device"), ("event", "token-changed"), ("new-device-token", other)])
                 == control(.device, "token \(other)"))
-        #expect(
-            (try? decoder.decode(JobRuleTests.broadcast([("apns-priority", "1"), ("ttl", "0")])).get())
-                == .control(
-                    kind: .broadcast, address: "dHN0LXNyY2gtY2hubA==", topic: "com.example.app",
-                    detail: "broadcast \(TestRecord.payload) lowPower once"))
+        let broadcast = try? decoder.decode(
+            JobRuleTests.broadcast([("apns-priority", "1"), ("ttl", "0")])
+        ).get().push
+        #expect(broadcast?.isBroadcast == true)
+        #expect(broadcast?.deviceToken == "dHN0LXNyY2gtY2hubA==")
+        #expect(broadcast?.topic == "com.example.app")
+        #expect(broadcast?.pushType == .liveActivity)
+        #expect(broadcast?.payload == TestRecord.payload)
+        #expect(broadcast?.priority == .lowPower)
+        #expect(broadcast?.expiration == .once)
         #expect(
             (try? decoder.decode(
                 TestRecord(

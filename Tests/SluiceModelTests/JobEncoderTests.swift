@@ -66,15 +66,20 @@ import Testing
         full.environment = "development"
         full.createdAtMilliseconds = 1_690_000_000_000
         let decoder = TestDecoder()
-        for (description, detail) in [
-            (once, "broadcast {} immediate once"), (full, "broadcast {} powerAware at(1900000000)"),
+        for (description, priority, expiration) in [
+            (once, Priority.immediate, Expiration.once), (full, .powerAware, .at(1_900_000_000)),
         ] {
             for job in [JobEncoder.binary(description), JobEncoder.structured(description)] {
-                #expect(
-                    try decoder.decode(TestRecord(job)).get()
-                        == .control(
-                            kind: .broadcast, address: description.channelIdentifier,
-                            topic: "com.example.app", detail: detail))
+                let push = try #require(try decoder.decode(TestRecord(job)).get().push)
+                #expect(push.isBroadcast)
+                #expect(push.deviceToken == description.channelIdentifier)
+                #expect(push.topic == "com.example.app")
+                #expect(push.payload == "{}")
+                #expect(push.priority == priority)
+                #expect(push.expiration == expiration)
+                #expect(push.deliverAt == description.deliverAtMilliseconds)
+                #expect(push.environment == (description.environment == nil ? nil : .development))
+                #expect(push.duplicates == (description.duplicates == nil ? .allow : .avoid))
             }
         }
         let headers = JobEncoder.binary(full).headers.map {

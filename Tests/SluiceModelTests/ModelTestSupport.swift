@@ -98,7 +98,9 @@ extension PassedHeaders {
 /// A decoded job that outlives its record.
 enum OwnedJob: Equatable {
     struct Push: Equatable {
-        var deviceToken, topic, payload: String
+        var deviceToken: String
+        var isBroadcast = false
+        var topic, payload: String
         var pushType: PushType
         var priority: Priority
         var apnsID: APNSID
@@ -129,7 +131,8 @@ enum OwnedJob: Equatable {
         case .push(let push):
             self = .push(
                 Push(
-                    deviceToken: push.deviceToken.text, topic: push.topic.text, payload: push.payload.text,
+                    deviceToken: push.deviceToken.text, isBroadcast: push.isBroadcast, topic: push.topic.text,
+                    payload: push.payload.text,
                     pushType: push.pushType, priority: push.priority, apnsID: push.apnsID,
                     expiration: push.expiration, collapseIdentifier: push.collapseIdentifier?.text,
                     deliverAt: push.deliverAtMilliseconds, delivery: push.delivery,
@@ -148,8 +151,6 @@ enum OwnedJob: Equatable {
                 case .unregistered: "unregistered"
                 case .receipt(let id): "receipt \(id)"
                 case .tokenChanged(let token): "token \(token.text)"
-                case .broadcast(let payload, let priority, let expiration):
-                    "broadcast \(payload.text) \(priority) \(expiration)"
                 }
             self = .control(
                 kind: control.kind, address: control.address.text, topic: control.topic.text, detail: detail)

@@ -57,7 +57,6 @@ import Testing
             $0.uniqueID = APNSID(high: 3, low: 4)
             $0.adjustments = [.createdAt, .timestamp]
             $0.cause = .attemptsExhausted
-            $0.unsupported = .broadcast
             $0.supersededBy = APNSID(high: 1, low: 2)
             $0.firstSentMilliseconds = 1_700_000_000_015
         }
@@ -77,7 +76,6 @@ import Testing
         #expect(summary.deleteToken)
         #expect(summary.tokenInvalidSinceMilliseconds == 1_699_999_999_999)
         #expect(summary.cause == "attempts-exhausted")
-        #expect(summary.unsupported == "kind: broadcast")
         #expect(summary.supersededBy == APNSID(high: 1, low: 2))
         #expect(summary.attempts == 3)
         #expect(summary.sourceTopic == "jobs")
@@ -95,10 +93,11 @@ import Testing
         }
         #expect(headline(.accepted) { $0.status = 200 } == "accepted")
         #expect(
-            headline(.undeliverable) {
-                $0.cause = .notSupported
-                $0.unsupported = .broadcast
-            } == "undeliverable: not supported yet (kind: broadcast)")
+            headline(.rejected) {
+                $0.job = .broadcast
+                $0.status = 400
+                $0.reason = .channelNotRegistered
+            } == "rejected: broadcast 400 ChannelNotRegistered")
         #expect(
             headline(.rejected) {
                 $0.status = 400
@@ -177,9 +176,6 @@ import Testing
             #expect(summary(.applied, 2)?.headline == "applied: device, 2 pushes")
             #expect(summary(.applied, 2)?.count == 2)
             #expect(summary(.applied, 2)?.job == "device")
-            #expect(
-                summary(.undeliverable, nil)?.headline == "undeliverable: not supported yet (kind: broadcast)"
-            )
         }
     }
 

@@ -283,12 +283,9 @@ struct Draft {
             }
         }
         for cause in OutcomeCause.allCases {
-            for feature in UnsupportedFeature.allCases {
-                add(.undeliverable) {
-                    $0.cause = cause
-                    $0.unsupported = feature
-                    $0.supersededBy = APNSID(high: 1, low: 2)
-                }
+            add(.undeliverable) {
+                $0.cause = cause
+                $0.supersededBy = APNSID(high: 1, low: 2)
             }
         }
         for (kind, count) in [

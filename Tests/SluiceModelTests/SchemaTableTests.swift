@@ -83,8 +83,6 @@ import Testing
         #expect(properties["adjusted", "items", "enum"].strings == Set(JobAdjustments.names.map(\.1.text)))
         #expect(properties["environment", "enum"].strings == Set(JobEnvironment.allCases.map(\.name.text)))
         #expect(properties["cause", "enum"].strings == Set(OutcomeCause.allCases.map(\.name.text)))
-        #expect(
-            properties["unsupported", "enum"].strings == Set(UnsupportedFeature.allCases.map(\.name.text)))
         let classes = ReasonClass.allCases.filter { $0 != .accepted }.map(\.name.text)
         #expect(properties["reason-class", "enum"].strings == Set(classes))
         let reasons = Reason.allCases.filter { $0 != .absent && $0 != .unknown }.map(\.name.text)
@@ -148,7 +146,7 @@ import Testing
                     key: key, value: payload,
                     headers: example["headers"].children.map { ($0.0, $0.1.text.map { Array($0.utf8) }) })
                 switch decoder.decode(record) {
-                case .success(.push): kinds["push", default: 0] += 1
+                case .success(.push(let push)): kinds[push.isBroadcast ? "broadcast" : "push", default: 0] += 1
                 case .success(.control(let kind, _, _, _)): kinds[kind.name.text, default: 0] += 1
                 case .failure(let error): Issue.record("\(message)/\(example["name"].text ?? ""): \(error)")
                 }

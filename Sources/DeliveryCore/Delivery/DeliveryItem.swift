@@ -128,13 +128,20 @@ struct DeliveryItem: BitwiseCopyable {
     /// Links of the list of items that wait for a circuit, for a pool, or to return.
     var queueNext = DeliveryMachine.noSlot
     var queuePrevious = DeliveryMachine.noSlot
-    /// Receipt timeout in seconds; the highest bit is ``isStoredSuspended``.
+    /// Receipt timeout in seconds; the highest bits are ``isStoredSuspended``, ``isOrdered`` and ``isFinal``.
     private var receiptTimeout: UInt32
     private var orderLow: UInt32
 
     private static let suspendedBit: UInt32 = 1 << 31
+    private static let orderedBit: UInt32 = 1 << 30
+    private static let finalBit: UInt32 = 1 << 29
 
-    var receiptTimeoutSeconds: UInt32 { receiptTimeout & ~Self.suspendedBit }
+    var receiptTimeoutSeconds: UInt32 { receiptTimeout & (Self.finalBit - 1) }
+
+    /// True for ``PushFacts/isOrdered``.
+    var isOrdered: Bool { receiptTimeout & Self.orderedBit != 0 }
+    /// True for ``PushFacts/isFinal``.
+    var isFinal: Bool { receiptTimeout & Self.finalBit != 0 }
 
     /// True when the store has the item as suspended, and loads it when the topic's pushes continue.
     var isStoredSuspended: Bool {
@@ -169,7 +176,9 @@ struct DeliveryItem: BitwiseCopyable {
         orderHigh = UInt16(truncatingIfNeeded: order &>> 32)
         orderLow = UInt32(truncatingIfNeeded: order)
         self.device = device
-        receiptTimeout = min(facts.receiptTimeoutSeconds, Self.suspendedBit - 1)
+        receiptTimeout =
+            min(facts.receiptTimeoutSeconds, Self.finalBit - 1) | (facts.isOrdered ? Self.orderedBit : 0)
+            | (facts.isFinal ? Self.finalBit : 0)
         topic = facts.topic
         pool = facts.pool
         partition = facts.partition

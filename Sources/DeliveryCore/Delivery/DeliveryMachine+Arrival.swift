@@ -56,7 +56,9 @@ extension DeliveryMachine {
             milestones.repeated += 1
             return .repeated(slot, isDurable: items[Int(slot)].flags.contains(.offsetDone))
         }
-        if let slot = newer(facts, arrival, flying) ?? newer(facts, arrival, pending) {
+        if let slot = newer(facts, arrival, flying) ?? newer(facts, arrival, pending)
+            ?? final(facts, pending) ?? final(facts, flying)
+        {
             count(arrival)
             milestones.ended(.superseded)
             return .obsolete(by: slot)
@@ -152,6 +154,11 @@ extension DeliveryMachine {
     /// Returns the slot when it holds a newer push.
     private func newer(_ facts: PushFacts, _ arrival: Arrival, _ slot: UInt32) -> UInt32? {
         slot != Self.noSlot && isOlder(facts, arrival, than: slot) ? slot : nil
+    }
+
+    /// Returns the slot when it holds the last push of the identity that has a meaning.
+    private func final(_ facts: PushFacts, _ slot: UInt32) -> UInt32? {
+        slot != Self.noSlot && items[Int(slot)].isFinal && !facts.isFinal ? slot : nil
     }
 
     private mutating func apply(_ arrival: Arrival, _ slot: UInt32, at now: DeliveryTime) {
@@ -292,7 +299,8 @@ extension DeliveryMachine {
             expirationMilliseconds: item.expiry, isOnce: item.flags.contains(.isOnce),
             deliverAtMilliseconds: item.deliverAt, createdMilliseconds: item.created,
             registeredAtMilliseconds: item.registeredAt, receiptTimeoutSeconds: item.receiptTimeoutSeconds,
-            priority: item.priority, delivery: item.delivery, duplicates: item.duplicates)
+            isOrdered: item.isOrdered, isFinal: item.isFinal, priority: item.priority,
+            delivery: item.delivery, duplicates: item.duplicates)
         return (facts, item.progress)
     }
 }

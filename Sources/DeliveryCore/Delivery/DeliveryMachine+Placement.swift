@@ -40,9 +40,29 @@ extension DeliveryMachine {
         if openCircuits > 0 { probeLeft(slot) }
     }
 
-    /// Returns true when the item's device has as many other items in flight as it may.
+    /// Returns true when the item's device has as many other items in flight as it may, or an earlier broadcast of the
+    /// channel has not ended.
     private func isDeviceLimited(_ slot: UInt32) -> Bool {
-        !isAlone(slot) && inFlight(items[Int(slot)].device) >= limits.inFlightPerDevice
+        if isAlone(slot) { return false }
+        return inFlight(items[Int(slot)].device) >= limits.inFlightPerDevice
+            || items[Int(slot)].isOrdered && hasEarlierBroadcast(slot)
+    }
+
+    /// Returns true when an earlier broadcast of the item's channel has not ended. A broadcast whose time of sending is
+    /// to come holds up none.
+    private func hasEarlierBroadcast(_ slot: UInt32) -> Bool {
+        let order = items[Int(slot)].order
+        var other = devices.entries[Int(items[Int(slot)].device)].first
+        while other != Self.noSlot {
+            let item = items + Int(other)
+            if item.pointee.isOrdered, item.pointee.order < order, item.pointee.state.isLive,
+                item.pointee.state != .scheduled
+            {
+                return true
+            }
+            other = item.pointee.next
+        }
+        return false
     }
 
     /// Returns true when the item's device is offline, and its job asks to keep it then.

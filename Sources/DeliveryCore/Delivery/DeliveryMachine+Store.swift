@@ -5,6 +5,8 @@ extension DeliveryMachine {
     /// Hands an item to the store, unless the store has the item's present state.
     mutating func store(_ slot: UInt32, at now: DeliveryTime) {
         let item = items + Int(slot)
+        // The store's order of a device's items is no order of sending, so Kafka keeps broadcasts.
+        if item.pointee.isOrdered { return }
         if item.pointee.flags.contains(.stored), !limits.storeIsDurable || isStoredAsItIs(slot, at: now) {
             return
         }

@@ -29,6 +29,11 @@ public struct PushFacts: Equatable, Sendable {
     public var receiptTimeoutSeconds: UInt32
     /// Time that the push waits for a successor, in milliseconds. It has no effect without a collapse identifier.
     public var coalesceWindowMilliseconds: UInt32
+    /// True for a broadcast: it is sent when all earlier broadcasts of its channel have ended. The store never has it.
+    public var isOrdered: Bool
+    /// True when no later push of its identity has a meaning, such as the end of a Live Activity. It isn't superseded by
+    /// a push for which this is false.
+    public var isFinal: Bool
     public var priority: Priority
     public var delivery: DeliveryMode
     public var duplicates: DuplicatePolicy
@@ -38,7 +43,7 @@ public struct PushFacts: Equatable, Sendable {
         partition: UInt16, offset: Int64, expirationMilliseconds: Int64 = .max, isOnce: Bool = false,
         deliverAtMilliseconds: Int64 = 0, createdMilliseconds: Int64, registeredAtMilliseconds: Int64 = .min,
         receiptTimeoutSeconds: UInt32 = JobLimits.defaultReceiptTimeout,
-        coalesceWindowMilliseconds: UInt32 = 0,
+        coalesceWindowMilliseconds: UInt32 = 0, isOrdered: Bool = false, isFinal: Bool = false,
         priority: Priority = .immediate, delivery: DeliveryMode = .accept,
         duplicates: DuplicatePolicy = .allow
     ) {
@@ -56,6 +61,8 @@ public struct PushFacts: Equatable, Sendable {
         self.registeredAtMilliseconds = registeredAtMilliseconds
         self.receiptTimeoutSeconds = receiptTimeoutSeconds
         self.coalesceWindowMilliseconds = coalesceWindowMilliseconds
+        self.isOrdered = isOrdered
+        self.isFinal = isFinal
         self.priority = priority
         self.delivery = delivery
         self.duplicates = duplicates

@@ -73,11 +73,11 @@ final class CredentialPool {
 
     // MARK: Requests
 
-    /// Adds a topic.
-    func topic(_ name: UnsafeRawBufferPointer) -> PushRequestEncoder.Topic {
-        // Encoders have the same topics in the same order, so the topic's number is the same in all of them.
-        for other in earlier { _ = other.encoder.topic(name) }
-        return access.encoder.topic(name)
+    /// Adds a topic of pushes, or the bundle identifier of an app with broadcasts.
+    func target(_ name: UnsafeRawBufferPointer, isBroadcast: Bool) -> PushRequestEncoder.Target {
+        // Encoders have the same targets in the same order, so a target's number is the same in all of them.
+        for other in earlier { _ = other.encoder.target(name, isBroadcast: isBroadcast) }
+        return access.encoder.target(name, isBroadcast: isBroadcast)
     }
 
     /// Header encoder of the credential in use.

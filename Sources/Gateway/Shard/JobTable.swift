@@ -9,7 +9,7 @@ struct Job {
     var push: PushJob
     /// Nil once the job has memory of its own.
     var record: ConsumedRecord?
-    var topic: PushRequestEncoder.Topic
+    var target: PushRequestEncoder.Target
     var polledMilliseconds: Int64
     /// Generation of the provider token that the job was last sent with.
     var tokenGeneration: UInt64 = 0

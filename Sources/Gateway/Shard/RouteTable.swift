@@ -32,14 +32,21 @@ struct RouteTable: ~Copyable {
         var app: UInt16
         /// Number of the topic in the pool's environment, in the order in which such pairs were first seen.
         var number: UInt16
-        var topic: PushRequestEncoder.Topic
+        var target: PushRequestEncoder.Target
+    }
+
+    /// Properties of jobs, beside their topic, that select the route.
+    private struct Form: Equatable {
+        /// Environment that the jobs name.
+        var environment: JobEnvironment?
+        /// True for broadcasts, whose topics stop apart from those of pushes.
+        var isBroadcast = false
     }
 
     private struct Entry {
         var hash: UInt64
         var name: UnsafeRawBufferPointer
-        /// Environment that the jobs name.
-        var environment: JobEnvironment?
+        var form: Form
         var route: Route
     }
 
@@ -51,10 +58,10 @@ struct RouteTable: ~Copyable {
 
     init(apps: [String: AppRoute]) {
         self.apps = apps
-        // Each bundle has at most as many topics as there are suffixes, and jobs name one of two environments or none.
+        // Each bundle has at most as many topics as there are suffixes, and one of broadcasts. Jobs name one of two environments or none.
         // The table is at most half full.
         var size = 64
-        while size < 2 * 3 * apps.count * PushType.allCases.count { size *= 2 }
+        while size < 2 * 3 * apps.count * (PushType.allCases.count + 1) { size *= 2 }
         entries = Array(repeating: nil, count: size)
     }
 
@@ -65,24 +72,28 @@ struct RouteTable: ~Copyable {
     /// Returns the route of a valid job. Returns nil when no app has the job's topic, or the app has no credential for the
     /// environment that the job names.
     mutating func route(
-        of push: borrowing PushJob, makeTopic: (UInt16, UnsafeRawBufferPointer) -> PushRequestEncoder.Topic
+        of push: borrowing PushJob,
+        makeTarget: (UInt16, UnsafeRawBufferPointer, Bool) -> PushRequestEncoder.Target
     ) -> Route? {
         let hash = fnv1a(push.topic)
-        let index = position(of: push.topic, push.environment, hash)
+        let form = Form(environment: push.environment, isBroadcast: push.isBroadcast)
+        let index = position(of: push.topic, form, hash)
         if let entry = entries[index] { return entry.route }
         guard count < min(entries.count / 2, Int(UInt16.max)), let app = app(of: push),
             let pool = app.pool(of: push.environment)
         else { return nil }
         let route: Route
-        if let known = known(push.topic, hash, pool) {
+        if let known = known(push.topic, hash, pool, isBroadcast: push.isBroadcast) {
             route = known
         } else {
-            route = Route(pool: pool, app: app.app, number: UInt16(count), topic: makeTopic(pool, push.topic))
+            route = Route(
+                pool: pool, app: app.app, number: UInt16(count),
+                target: makeTarget(pool, push.topic, push.isBroadcast))
         }
         let name = UnsafeMutableRawBufferPointer.allocate(byteCount: push.topic.count, alignment: 1)
         name.copyMemory(from: push.topic)
         entries[index] = Entry(
-            hash: hash, name: UnsafeRawBufferPointer(name), environment: push.environment, route: route)
+            hash: hash, name: UnsafeRawBufferPointer(name), form: form, route: route)
         count += 1
         return route
     }
@@ -90,9 +101,9 @@ struct RouteTable: ~Copyable {
     /// Returns the numbers of a topic that pushes have named, one for each environment; `nil` in the places of others.
     func numbers(of topic: UnsafeRawBufferPointer) -> (UInt16?, UInt16?, UInt16?) {
         let hash = fnv1a(topic)
-        let any = entries[position(of: topic, nil, hash)]?.route.number
-        var production = entries[position(of: topic, .production, hash)]?.route.number
-        var development = entries[position(of: topic, .development, hash)]?.route.number
+        let any = entries[position(of: topic, Form(), hash)]?.route.number
+        var production = entries[position(of: topic, Form(environment: .production), hash)]?.route.number
+        var development = entries[position(of: topic, Form(environment: .development), hash)]?.route.number
         if production == any { production = nil }
         if development == any { development = nil }
         return (any, production, development)
@@ -106,17 +117,21 @@ struct RouteTable: ~Copyable {
         return "unknown"
     }
 
-    /// Calls `body` with the topic's name, and with each environment that jobs of this number name.
+    /// Calls `body` with the topic's name, and with each environment that pushes of this number name. Leaves out
+    /// broadcasts, which the store never has.
     func forEachForm(of number: UInt16, _ body: (UnsafeRawBufferPointer, JobEnvironment?) -> Void) {
-        for case let entry? in entries where entry.route.number == number {
-            body(entry.name, entry.environment)
+        for case let entry? in entries where entry.route.number == number && !entry.form.isBroadcast {
+            body(entry.name, entry.form.environment)
         }
     }
 
     /// Returns the topic's route on the pool, which jobs with another form of the environment have made.
-    private func known(_ topic: UnsafeRawBufferPointer, _ hash: UInt64, _ pool: UInt16) -> Route? {
+    private func known(
+        _ topic: UnsafeRawBufferPointer, _ hash: UInt64, _ pool: UInt16, isBroadcast: Bool
+    ) -> Route? {
         for environment in [nil, JobEnvironment.production, .development] {
-            if let route = entries[position(of: topic, environment, hash)]?.route, route.pool == pool {
+            let form = Form(environment: environment, isBroadcast: isBroadcast)
+            if let route = entries[position(of: topic, form, hash)]?.route, route.pool == pool {
                 return route
             }
         }
@@ -125,11 +140,11 @@ struct RouteTable: ~Copyable {
 
     /// Returns the index where the topic is, or would be.
     private func position(
-        of topic: UnsafeRawBufferPointer, _ environment: JobEnvironment?, _ hash: UInt64
+        of topic: UnsafeRawBufferPointer, _ form: Form, _ hash: UInt64
     ) -> Int {
         var index = Int(truncatingIfNeeded: hash) & (entries.count - 1)
         while let entry = entries[index],
-            entry.hash != hash || entry.environment != environment || !entry.name.elementsEqual(topic)
+            entry.hash != hash || entry.form != form || !entry.name.elementsEqual(topic)
         {
             index = (index + 1) & (entries.count - 1)
         }
@@ -138,7 +153,7 @@ struct RouteTable: ~Copyable {
 
     private func app(of push: borrowing PushJob) -> AppRoute? {
         let topic = String(decoding: push.topic, as: UTF8.self)
-        let suffix = push.pushType.topicSuffix.description
+        let suffix = push.isBroadcast ? "" : push.pushType.topicSuffix.description
         guard topic.hasSuffix(suffix) else { return nil }
         return apps[String(topic.dropLast(suffix.count))]
     }

@@ -12,6 +12,8 @@ struct ActionContext {
     /// APNs' answer, and the slot that it answers.
     var verdict: ResponseVerdict?
     var answered = DeliveryMachine.noSlot
+    /// Identifier of the accepted push in APNs' delivery log; nil where the answer has none.
+    var uniqueID: APNSID?
     /// The new token of a device event.
     var newToken: UnsafeRawBufferPointer?
     /// The device token of a device event.
@@ -70,8 +72,8 @@ extension Shard {
     func route(of push: borrowing PushJob) -> RouteTable.Route? {
         let known = routes.count
         let route = routes.route(
-            of: push, makeTopic: { [pools] pool, topic in pools[Int(pool)].topic(topic) })
-        if let route, routes.count != known, machine.isSuspended(topic: route.number) {
+            of: push, makeTarget: { [pools] in pools[Int($0)].target($1, isBroadcast: $2) })
+        if let route, routes.count != known, !push.isBroadcast, machine.isSuspended(topic: route.number) {
             // Jobs name the environment of a suspended topic in a new way.
             report(.topicSuspended(StoredPush.topicHash(push.topic, push.environment)))
         }
@@ -126,7 +128,9 @@ extension Shard {
         var outcome = outcome(of: job, kind, facts)
         outcome.cause = cause
         switch kind {
-        case .accepted, .confirmed: outcome.apply(Self.accepted, registeredAtMilliseconds: nil)
+        case .accepted, .confirmed:
+            outcome.apply(Self.accepted, registeredAtMilliseconds: nil)
+            if slot == context.answered { outcome.uniqueID = context.uniqueID }
         case .superseded where successor != DeliveryMachine.noSlot:
             outcome.supersededBy = jobs[successor].pointee.push.apnsID
         case .rejected, .undeliverable, .expired:

@@ -93,7 +93,7 @@ extension Shard {
             return leaveOut(migration.job)
         }
         migration.item.facts.topic = route.number
-        migration.job.topic = route.topic
+        migration.job.target = route.target
         let settlement = machine.takeOver(migration.item, at: now)
         switch settlement {
         case .deferred(let handle):

@@ -125,7 +125,7 @@ extension Shard {
             let route = route(of: push)
         else { return refuse(push, record, source, .undeliverable, cause: .noCredential) }
         let job = Job(
-            push: push, record: record, topic: route.topic, polledMilliseconds: wallMilliseconds,
+            push: push, record: record, target: route.target, polledMilliseconds: wallMilliseconds,
             partition: record.partition, offset: record.offset, heldBytes: InFlightBytes.size(of: record),
             pool: route.pool, app: route.app)
         let settlement = machine.admit(facts(of: job, route, incoming.device, incoming.place), at: now)
@@ -143,16 +143,25 @@ extension Shard {
         let push = job.push
         var expiration = Int64.max
         if case .at(let seconds) = push.expiration { expiration = Int64(seconds) * 1000 }
+        var collapseKey = push.collapseIdentifier.map { plan.hasher.collapseIdentifier($0) } ?? 0
+        var isFinal = false
+        let states = plan.supersededStates[Int(job.app)]
+        if states != 0, collapseKey == 0, states & 1 << UInt16(push.pushType.rawValue) != 0,
+            let state = push.stateUpdate
+        {
+            collapseKey = stateKey
+            isFinal = state == .end
+        }
         return PushFacts(
-            device: device,
-            collapseKey: push.collapseIdentifier.map { plan.hasher.collapseIdentifier($0) } ?? 0,
+            device: device, collapseKey: collapseKey,
             notificationKey: plan.hasher.notification(push.apnsID), topic: route.number, pool: job.pool,
             partition: place.partitionSlot, offset: place.offset, expirationMilliseconds: expiration,
             isOnce: push.expiration == .once, deliverAtMilliseconds: push.deliverAtMilliseconds ?? 0,
             createdMilliseconds: push.createdMilliseconds,
             registeredAtMilliseconds: push.registeredAtMilliseconds ?? .min,
             receiptTimeoutSeconds: push.receiptTimeoutSeconds,
-            coalesceWindowMilliseconds: plan.coalesceWindows[Int(job.app)], priority: push.priority,
+            coalesceWindowMilliseconds: plan.coalesceWindows[Int(job.app)], isOrdered: push.isBroadcast,
+            isFinal: isFinal, priority: push.priority,
             delivery: push.delivery, duplicates: push.duplicates)
     }
 
@@ -269,7 +278,6 @@ extension Shard {
                 storage?.keepToken(token, number: number)
             }
             moveOn(new, after: occurred)
-        case .broadcast: return (.undeliverable, nil)
         }
         act(context)
         return (.applied, count.map { UInt32(clamping: $0) })

@@ -37,7 +37,7 @@ extension Shard {
         let (encoder, tokenGeneration) = pool.encoder(of: connection)
         let result = connection.submit(tag: slot, body: job.pointee.push.payload) { block in
             encoder.encode(
-                job.pointee.push, topic: job.pointee.topic, collapsesByIdentifier: collapses, into: &block)
+                job.pointee.push, to: job.pointee.target, collapsesByIdentifier: collapses, into: &block)
         }
         switch result {
         case .submitted:
@@ -76,7 +76,7 @@ extension Shard {
             case .response:
                 if event.status / 100 == 2 {
                     machine.accepted(event.tag, at: now)
-                    act()
+                    act(event.uniqueID.isEmpty ? .none : accepted(event))
                 } else {
                     answered(event, on: connection)
                 }
@@ -88,6 +88,11 @@ extension Shard {
         guard anyFailed else { return }
         let refusal = topicRefused(in: events)
         for event in events.reversed() where event.kind == .failed { failed(event, refusal) }
+    }
+
+    /// Returns what an accepting answer adds to the outcome.
+    private func accepted(_ event: ClientEvent) -> ActionContext {
+        ActionContext(answered: event.tag, uniqueID: APNSID(anyCase: event.uniqueID))
     }
 
     private func failed(_ event: ClientEvent, _ refusal: ResponseVerdict?) {

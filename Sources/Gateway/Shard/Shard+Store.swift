@@ -314,7 +314,7 @@ extension Shard {
             return refuse(stored, .noCredential, item, place, load)
         }
         let job = Job(
-            push: push, record: nil, topic: route.topic, polledMilliseconds: stored.polledMilliseconds,
+            push: push, record: nil, target: route.target, polledMilliseconds: stored.polledMilliseconds,
             partition: stored.partition, offset: item.offset, heldBytes: Job.heldBytes(of: bytes.count),
             pool: route.pool, app: route.app)
         freedBytes -= job.heldBytes

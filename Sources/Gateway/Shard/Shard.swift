@@ -44,6 +44,8 @@ struct ShardPlan: Sendable {
     var appNames: [String]
     /// Milliseconds by an app's number.
     var coalesceWindows: [UInt32]
+    /// Push types whose states supersede each other, as bits by ``PushType/rawValue``, by an app's number.
+    var supersededStates: [UInt16]
     /// Whether a push without collapse identifier gets its `apns-id` as its collapse identifier, by an app's number.
     var collapsesRepeats: [Bool]
 }
@@ -60,6 +62,9 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     private(set) var wakeup: Wakeup!
 
     let plan: ShardPlan
+    /// Identity of the pushes of a token and topic that carry its state. No collapse identifier has this hash, because
+    /// such an identifier has no zero byte.
+    let stateKey: UInt64
     private(set) var outcomes: ShardProducer!
     let logger: Logger
     /// Bytes of records held by the worker. The shard subtracts the bytes that it frees.
@@ -105,6 +110,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         store: RetryStore?, port: IntakePort, peers: ShardPeers, logger: Logger
     ) throws(SystemError) {
         self.plan = plan
+        stateKey = Array("\u{0}state".utf8).withUnsafeBytes { plan.hasher.collapseIdentifier($0) }
         self.bytesInFlight = bytesInFlight
         self.permit = permit
         self.port = port

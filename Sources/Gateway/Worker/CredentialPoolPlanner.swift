@@ -145,6 +145,21 @@ struct CredentialPoolPlanner {
         configuration.apps.map { UInt32(clamping: Int64($0.coalesceWindow / .milliseconds(1))) }
     }
 
+    /// Returns the push types whose states supersede each other, as bits by ``PushType/rawValue``, by an app's number.
+    func supersededStates() -> [UInt16] {
+        configuration.apps.map { app in
+            app.supersede.reduce(into: 0) { bits, type in
+                let type: PushType =
+                    switch type {
+                    case .liveActivity: .liveActivity
+                    case .widgets: .widgets
+                    case .controls: .controls
+                    }
+                bits |= 1 << UInt16(type.rawValue)
+            }
+        }
+    }
+
     static func retry(_ retry: Configuration.Delivery.Retry) throws(WorkerError) -> RetryBackoff {
         do throws(RetryPolicyError) {
             let initial = Int64(retry.initial / .milliseconds(1))

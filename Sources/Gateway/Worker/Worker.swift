@@ -142,6 +142,7 @@ public final class Worker: Sendable {
                     pools: pools,
                     routes: routes, appLimits: planner.appLimits(),
                     appNames: configuration.apps.map(\.name), coalesceWindows: planner.coalesceWindows(),
+                    supersededStates: planner.supersededStates(),
                     collapsesRepeats: configuration.apps.map {
                         $0.missingCollapseIdentifier == .apnsID
                     })

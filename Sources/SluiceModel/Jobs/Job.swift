@@ -77,11 +77,13 @@ public enum DuplicatePolicy: UInt8, CaseIterable, Sendable {
     }
 }
 
-/// A valid push. Its slices point into the record, or into `storage`.
+/// A valid push to a device, or a broadcast to a channel. Its slices point into the record, or into `storage`.
 public struct PushJob {
-    /// Hexadecimal text of the device token, unmodified.
+    /// Hexadecimal text of the device token, unmodified; of a broadcast: the channel identifier in base64.
     public var deviceToken: UnsafeRawBufferPointer
-    /// Value of `apns-topic`.
+    /// True for a broadcast to a channel (`kind: broadcast`).
+    public var isBroadcast: Bool
+    /// Value of `apns-topic`; of a broadcast: the app's bundle identifier.
     public var topic: UnsafeRawBufferPointer
     /// Value of `apns-push-type`.
     public var pushType: PushType
@@ -118,8 +120,8 @@ public struct PushJob {
 
     /// Makes a push in code. The slices must outlive the push.
     public init(
-        deviceToken: UnsafeRawBufferPointer, topic: UnsafeRawBufferPointer, pushType: PushType,
-        priority: Priority,
+        deviceToken: UnsafeRawBufferPointer, isBroadcast: Bool = false, topic: UnsafeRawBufferPointer,
+        pushType: PushType, priority: Priority,
         apnsID: APNSID, expiration: Expiration, collapseIdentifier: UnsafeRawBufferPointer? = nil,
         payload: UnsafeRawBufferPointer, deliverAtMilliseconds: Int64? = nil,
         delivery: DeliveryMode = .accept,
@@ -130,6 +132,7 @@ public struct PushJob {
         storage: UnsafeMutableRawPointer? = nil
     ) {
         self.deviceToken = deviceToken
+        self.isBroadcast = isBroadcast
         self.topic = topic
         self.pushType = pushType
         self.priority = priority
@@ -153,20 +156,7 @@ public struct PushJob {
     public func release() { storage?.deallocate() }
 }
 
-/// Features that a valid job can request and a worker can't honour yet.
-public enum UnsupportedFeature: UInt8, CaseIterable, Sendable {
-    /// A Live Activity broadcast.
-    case broadcast
-
-    /// Field and value that request the feature.
-    public var name: StaticString {
-        switch self {
-        case .broadcast: "kind: broadcast"
-        }
-    }
-}
-
-/// A valid job of a kind other than `push`. Its slices point into the record, or into `storage`.
+/// A valid cancel or device event. Its slices point into the record, or into `storage`.
 public struct ControlJob {
     /// Content of the job, by its kind.
     public enum Detail {
@@ -180,26 +170,18 @@ public struct ControlJob {
         case receipt(APNSID)
         /// Pending items move to this device token.
         case tokenChanged(UnsafeRawBufferPointer)
-        /// A Live Activity broadcast.
-        case broadcast(payload: UnsafeRawBufferPointer, priority: Priority, expiration: Expiration)
     }
 
     public var kind: JobKind
-    /// The device token, or the channel identifier of a broadcast.
+    /// The device token.
     public var address: UnsafeRawBufferPointer
     /// Value of `apns-topic`; empty where the kind has none.
     public var topic: UnsafeRawBufferPointer
-    /// Identifier of this job itself, for its outcome: derived, or a broadcast's own.
+    /// Identifier of this job itself, for its outcome: derived from its record.
     public var apnsID: APNSID
     public var detail: Detail
-    /// Earliest time to send a broadcast, in milliseconds since the epoch; nil: at once, or another kind.
-    public var deliverAtMilliseconds: Int64?
     /// Time of a device event, in milliseconds since the epoch.
     public var occurredMilliseconds: Int64
-    /// Treatment of a broadcast's attempt whose answer was lost; ``DuplicatePolicy/allow`` for other kinds.
-    public var duplicates: DuplicatePolicy
-    /// APNs environment to send a broadcast to; nil: that of the app's credential, or another kind.
-    public var environment: JobEnvironment?
     /// Creation in milliseconds since the epoch, as in ``PushJob/createdMilliseconds``.
     public var createdMilliseconds: Int64
     /// Times that were later than the worker's clock.
@@ -216,6 +198,6 @@ public struct ControlJob {
 /// Result of decoding a record.
 public enum DecodedJob {
     case push(PushJob)
-    /// A cancel, a device event or a broadcast.
+    /// A cancel or a device event.
     case control(ControlJob)
 }

@@ -13,7 +13,7 @@ extension JobDecoder {
         let created = times.created(try fields.instant(.createdAt))
         switch kind {
         case .push: return .push(try makePush(fields, record, created: created, &times))
-        case .broadcast: return .control(try makeBroadcast(fields, record, created: created, times))
+        case .broadcast: return .push(try makeBroadcast(fields, record, created: created, times))
         case .cancel, .device:
             let detail = kind == .cancel ? try cancelDetail(fields) : try deviceDetail(fields)
             let token = try fields.deviceToken(.deviceToken)
@@ -21,8 +21,7 @@ extension JobDecoder {
             return .control(
                 ControlJob(
                     kind: kind, address: token, topic: fields[.topic] ?? .empty, apnsID: .derived(record),
-                    detail: detail, deliverAtMilliseconds: nil, occurredMilliseconds: occurred ?? created,
-                    duplicates: .allow, environment: nil, createdMilliseconds: created,
+                    detail: detail, occurredMilliseconds: occurred ?? created, createdMilliseconds: created,
                     adjustments: times.adjustments, passedHeaders: fields.passed, storage: fields.storage))
         }
     }
@@ -66,7 +65,7 @@ extension JobDecoder {
 
     private func makeBroadcast(
         _ fields: borrowing JobFields, _ record: JobRecord, created: Int64, _ times: JobTimes
-    ) throws(JobError) -> ControlJob {
+    ) throws(JobError) -> PushJob {
         let channel = try fields.channelIdentifier()
         if fields[.pushType] != nil, try fields.pushType() != .liveActivity {
             throw fields.error(.pushType, .choice, "a broadcast must have push type liveactivity")
@@ -79,11 +78,10 @@ extension JobDecoder {
         let expiration = try fields.expirationOrTTL(from: deliverAt ?? created)
         let priority = try fields.anyPriority() ?? .immediate
         let payload = try payload(fields, limit: PushType.maximumBroadcastPayloadSize)
-        return ControlJob(
-            kind: .broadcast, address: channel, topic: topic,
-            apnsID: try fields.apnsID(.apnsID) ?? .derived(record),
-            detail: .broadcast(payload: payload, priority: priority, expiration: expiration),
-            deliverAtMilliseconds: deliverAt, occurredMilliseconds: created,
+        return PushJob(
+            deviceToken: channel, isBroadcast: true, topic: topic, pushType: .liveActivity,
+            priority: priority, apnsID: try fields.apnsID(.apnsID) ?? .derived(record),
+            expiration: expiration, payload: payload, deliverAtMilliseconds: deliverAt,
             duplicates: try fields.duplicates(), environment: try fields.environment(),
             createdMilliseconds: created,
             adjustments: times.adjustments, passedHeaders: fields.passed, storage: fields.storage)

@@ -40,7 +40,7 @@ public enum OutcomeKind: UInt8, CaseIterable, BitwiseCopyable, Sendable {
 
 /// Cause of an outcome that Sluice itself decided: the `cause` field.
 public enum OutcomeCause: UInt8, CaseIterable, BitwiseCopyable, Sendable {
-    /// The job requests a feature that this version doesn't support.
+    /// The push has a form that this version can't send.
     case notSupported
     /// The configured number of attempts, or the single one of expiration 0, was made, and none was accepted.
     case attemptsExhausted
@@ -71,7 +71,7 @@ public enum OutcomeCause: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     /// Text for people.
     public var message: StaticString {
         switch self {
-        case .notSupported: "not supported yet"
+        case .notSupported: "this version of Sluice can't send the push"
         case .attemptsExhausted: "no attempt was accepted"
         case .answerLost: "the connection was lost before the answer, and the job allows no second attempt"
         case .noCredential: "no credential is configured for this topic"
@@ -119,8 +119,6 @@ public struct Outcome {
     public var tokenInvalidSinceMilliseconds: Int64?
     /// Cause of an end that Sluice decided; nil where APNs' answer is sufficient.
     public var cause: OutcomeCause?
-    /// Unsupported feature, for ``OutcomeCause/notSupported``; nil otherwise.
-    public var unsupported: UnsupportedFeature?
     /// Number of pushes that a `cancel` or `device` event withdrew, held, released, moved, ended or confirmed; nil
     /// otherwise.
     public var count: UInt32?
@@ -184,12 +182,13 @@ public struct Outcome {
             offset: offset, createdMilliseconds: job.createdMilliseconds,
             polledMilliseconds: polledMilliseconds,
             finishedMilliseconds: finishedMilliseconds)
+        if job.isBroadcast { self.job = .broadcast }
         environment = job.environment
         adjustments = job.adjustments
         passedHeaders = job.passedHeaders
     }
 
-    /// Makes the outcome of a job of another kind. `undeliverable` means that the kind is not supported.
+    /// Makes the outcome of a cancel or device event.
     public init(
         _ kind: OutcomeKind, of job: borrowing ControlJob, count: UInt32? = nil,
         sourceTopic: UnsafeRawBufferPointer, partition: Int32, offset: Int64, polledMilliseconds: Int64,
@@ -202,13 +201,9 @@ public struct Outcome {
             finishedMilliseconds: finishedMilliseconds)
         self.job = job.kind
         self.count = count
-        environment = job.environment
         adjustments = job.adjustments
         passedHeaders = job.passedHeaders
         if case .cancelCollapseIdentifier(let identifier) = job.detail { collapseIdentifier = identifier }
-        guard kind == .undeliverable else { return }
-        cause = .notSupported
-        unsupported = .broadcast
     }
 
     /// Copies APNs' answer into the outcome.

@@ -13,7 +13,7 @@ enum OutcomeMember: String, CaseIterable {
     case deleteToken = "delete-token"
     case suspectToken = "suspect-token"
     case tokenInvalidSince = "token-invalid-since"
-    case cause, message, unsupported, count
+    case cause, message, count
     case supersededBy = "superseded-by"
     case attempts, source, adjusted
     case createdAt = "created-at"
@@ -131,11 +131,6 @@ public enum OutcomeEncoder {
             writer.append(cause.name)
             writer.append(#"","message":""#)
             writer.append(cause.message)
-            writer.append(UInt8(ascii: "\""))
-        }
-        if let feature = outcome.unsupported {
-            writer.append(#","unsupported":""#)
-            writer.append(feature.name)
             writer.append(UInt8(ascii: "\""))
         }
         if let count = outcome.count {

@@ -33,8 +33,6 @@ public struct OutcomeSummary: Sendable {
     public var cause: String?
     /// Explanation for people; nil where there is none.
     public var message: String?
-    /// Unsupported feature that the job requested; nil: none.
-    public var unsupported: String?
     /// Number of pushes that a `cancel` or `device` event affected; nil for other jobs.
     public var count: Int?
     /// `apns-id` of the job that replaced this one; nil: none.
@@ -90,7 +88,6 @@ public struct OutcomeSummary: Sendable {
         tokenInvalidSinceMilliseconds = members.integer(.tokenInvalidSince)
         cause = members.text(.cause)
         message = members.text(.message)
-        unsupported = members.text(.unsupported)
         count = members.integer(.count).map { Int($0) }
         supersededBy = members.apnsID(.supersededBy)
         attempts = Int(members.integer(.attempts) ?? 0)
@@ -110,17 +107,16 @@ public struct OutcomeSummary: Sendable {
         self = summary
     }
 
-    /// Summary in one line. Examples: "rejected: 410 Unregistered", "undeliverable: not supported yet (kind:
-    /// broadcast)", "cancelled: cancel, 2 pushes".
+    /// Summary in one line. Examples: "rejected: 410 Unregistered", "rejected: broadcast 400 ChannelNotRegistered",
+    /// "cancelled: cancel, 2 pushes".
     public var headline: String {
         var details: [String] = []
-        if job != "push", unsupported == nil {
+        if job != "push" {
             details.append(count.map { "\(job), \($0) \($0 == 1 ? "push" : "pushes")" } ?? job)
         }
         if let status, status != 200 { details.append("\(status)") }
         if let reason { details.append(reason) }
         if let message { details.append(details.isEmpty ? message : "– \(message)") }
-        if let unsupported { details.append("(\(unsupported))") }
         return details.isEmpty ? "\(kind.name)" : "\(kind.name): \(details.joined(separator: " "))"
     }
 }
