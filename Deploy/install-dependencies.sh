@@ -5,14 +5,12 @@
 #   Deploy/install-dependencies.sh --test   also packages of the tests
 #   Deploy/install-dependencies.sh --check  installs nothing; exit status 1 when a package is missing
 #
-# Packages of Kafka clients that tests use, if apt knows them, are installed as well; without them those tests are skipped.
-#
 # Needs no network and no root, and changes nothing, when all packages are installed.
 set -euo pipefail
 
 build_packages=(libnghttp2-dev libssl-dev librdkafka-dev librocksdb-dev libsimdjson-dev pkg-config make)
 test_packages=(curl nghttp2-client nghttp2-server nghttp2-proxy nginx h2o kcat python3-h2 python3-jsonschema python3-yaml)
-# Clients whose recipes are tested; not every release has them.
+# Clients whose recipes are tested. Not every release has them, and without them their tests are skipped.
 optional_packages=(python3-confluent-kafka python3-kafka)
 runtime_help='  libnghttp2 >= 1.50, OpenSSL >= 3.0, librdkafka >= 2.0, RocksDB >= 7.7, simdjson >= 3.0 (with headers), pkg-config'
 test_help='  curl with HTTP/2, nghttp, h2load, nghttpd, nghttpx (nghttp2), nginx, h2o, kcat, Python 3 with h2, jsonschema and PyYAML'
@@ -37,11 +35,6 @@ done
 wanted=("${build_packages[@]}")
 if $with_tests; then
     wanted+=("${test_packages[@]}")
-    for package in "${optional_packages[@]}"; do
-        if ! $check_only && apt-cache show "$package" >/dev/null 2>&1; then
-            wanted+=("$package")
-        fi
-    done
 fi
 
 explain_elsewhere() {
@@ -139,4 +132,12 @@ if ! install_missing; then
     if ! install_missing; then
         explain_elsewhere "apt could not install ${missing[*]} (its reason is above)."
     fi
+fi
+# Only beside packages that are needed, so that a complete machine needs no network.
+if $with_tests; then
+    for package in "${optional_packages[@]}"; do
+        if ! "${apt[@]}" install --no-install-recommends "$package" </dev/null >&2; then
+            echo "install-dependencies: $package is not available; its client's test will be skipped" >&2
+        fi
+    done
 fi

@@ -69,6 +69,7 @@ import Testing
             func store(_ configuration: inout Configuration) {
                 configuration.store = .init(directory: bed.directory.file("store"), after: .seconds(1))
                 configuration.store?.transactions = transactions ? .on : .off
+                configuration.apns.environment = .production
             }
             let worker = try bed.worker(store)
             let device = SeededGenerator.hexadecimal(seed: 703)
