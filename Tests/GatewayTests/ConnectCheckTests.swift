@@ -79,6 +79,62 @@ struct ConnectCheckTests {
         }
     }
 
+    @Test func eachKeyOfACredentialIsChecked() throws {
+        try withBed { bed in
+            let file = bed.directory.file("key.p8")
+            let configuration = bed.configuration {
+                $0.credentials[0].kind = .token(
+                    keys: [.init(file: file, id: "ZZZ123DEFG"), .init(file: file, id: "ABC123DEFG")],
+                    teamID: "DEF123GHIJ")
+            }
+            let found = results(configuration).filter { $0.part.hasPrefix("apns team, key") }
+            let unknown = found.filter { $0.part.hasSuffix("ZZZ123DEFG") }
+            #expect(unknown.last?.verdict == .bad, "\(found)")
+            #expect(unknown.last?.finding.contains("InvalidProviderToken") == true)
+            let known = found.filter { $0.part.hasSuffix("ABC123DEFG") }
+            #expect(known.map(\.verdict) == [.good], "\(found)")
+        }
+    }
+
+    @Test func serverIsKnownByItsAuthority() throws {
+        try withBed(simulator: { $0.serverNames = ["push.example"] }) { bed in
+            let named = bad(bed.configuration { $0.apns.authority = "push.example:443" })
+            #expect(named == [])
+            let unnamed = bad(bed.configuration())
+            #expect(unnamed.count == 1, "\(unnamed)")
+            #expect(unnamed.first?.remedy?.contains("as its certificate does") == true)
+        }
+    }
+
+    @Test func clientCertificateIsCheckedWithItsServer() throws {
+        try withBed { bed in
+            let own = try CertificateAuthority(
+                certificatePEM: bed.directory.read("ca.pem") ?? "",
+                privateKeyPEM: bed.directory.read("ca-key.pem") ?? "")
+            func results(_ authority: CertificateAuthority, days: Int) throws -> [CheckResult] {
+                let issued = try authority.issueClient(
+                    commonName: "news", userID: "com.example.news", validity: .days(days))
+                try bed.directory.write(issued.chainPEM, to: "client.pem")
+                try bed.directory.write(issued.privateKeyPEM, to: "client.key")
+                return self.results(
+                    bed.configuration {
+                        $0.credentials[0].kind = .certificate(
+                            certificateFile: bed.directory.file("client.pem"),
+                            keyFile: bed.directory.file("client.key"))
+                    }
+                ).filter { $0.part == "apns team" }
+            }
+            let good = try results(own, days: 365)
+            #expect(good.allSatisfy { $0.verdict == .good }, "\(good)")
+            #expect(good.contains { $0.finding.hasPrefix("the certificate is valid until ") })
+            let short = try results(own, days: 6)
+            #expect(short.filter { $0.verdict != .good }.map(\.verdict) == [.warning], "\(short)")
+            let foreign = try results(CertificateAuthority(), days: 365)
+            #expect(foreign.last?.verdict == .bad, "\(foreign)")
+            #expect(foreign.last?.remedy?.isEmpty == false)
+        }
+    }
+
     @Test func topicOfAnotherTeamIsNamed() throws {
         try withBed(simulator: { $0.topics = ["com.example.news"] }) { bed in
             let found = bad(bed.configuration { $0.apps[0].topics.append("com.example.other") })

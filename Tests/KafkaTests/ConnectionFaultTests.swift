@@ -16,6 +16,11 @@ struct ConnectionFaultTests {
                 .brokerWithoutTLS
             ),
             (
+                "ssl://b:9092/bootstrap: Disconnected (after 0ms in state SSL_HANDSHAKE, 1 identical error(s) suppressed)",
+                .brokerWithoutTLS
+            ),
+            ("b:9093/bootstrap: Disconnected (after 3ms in state APIVERSION_QUERY)", .brokerWithTLS),
+            (
                 "b:9093/bootstrap: Disconnected while requesting ApiVersion: might be caused by incorrect security.protocol configuration (connecting to a SSL listener?) or broker version is < 0.10",
                 .brokerWithTLS
             ),
@@ -42,7 +47,10 @@ struct ConnectionFaultTests {
 
     @Test("other reasons are not recognised")
     func otherReasonsAreNot() {
-        for reason in ["", "Receive failed: Invalid response size 200000000 (0..1)", "Broker: Unknown"] {
+        for reason in [
+            "", "Receive failed: Invalid response size 200000000 (0..1)", "Broker: Unknown",
+            "b:1/1: Disconnected (after 9ms in state UP)",
+        ] {
             #expect(ConnectionFault(reason: reason) == nil)
         }
     }

@@ -104,7 +104,8 @@ struct KafkaConnectCheck {
             try body()
             return .worked
         } catch {
-            return .failed(error.message)
+            if error.isRefusal { return .refused(error.message) }
+            return .failed(error.message, remedy: ConnectionFault(reason: error.message)?.advice)
         }
     }
 }

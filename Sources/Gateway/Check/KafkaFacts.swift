@@ -35,8 +35,10 @@ struct KafkaFacts: Sendable, Equatable {
     enum Trial: Sendable, Equatable {
         case notTried
         case worked
-        /// Text of the error, with the remedy where it is known.
-        case failed(String)
+        /// The brokers refused the right; with their text.
+        case refused(String)
+        /// Another error; with its text, and the remedy where it is known.
+        case failed(String, remedy: String?)
     }
 
     /// Addresses that the configuration names.

@@ -23,6 +23,7 @@ enum KafkaVerdict {
         }
         results += sizes(facts)
         results += partitions(facts)
+        if let writing = writing(facts) { results.append(writing) }
         results.append(group(facts))
         return results
     }
@@ -51,7 +52,7 @@ enum KafkaVerdict {
             ]
         }
         var results = [existence(topic, partitions, part)]
-        results.append(access(topic, part))
+        if let reading = reading(topic, part) { results.append(reading) }
         if facts.administrationError == nil { results += configuration(topic, part) }
         return results
     }
@@ -74,19 +75,32 @@ enum KafkaVerdict {
         return CheckResult(.good, part, "\(count), \(replicas), at least \(topic.inSyncReplicas) in sync")
     }
 
-    private static func access(_ topic: KafkaFacts.Topic, _ part: String) -> CheckResult {
+    /// Returns the result of reading at the topic's end; nil for a topic that the worker only writes.
+    private static func reading(_ topic: KafkaFacts.Topic, _ part: String) -> CheckResult? {
         switch topic.reading {
-        case .worked: CheckResult(.good, part, "can be read")
-        case .failed(let reason):
-            CheckResult(
+        case .worked: return CheckResult(.good, part, "can be read")
+        case .refused(let reason):
+            return CheckResult(
                 .bad, part, "can't be read: \(reason)",
                 remedy: "grant Read and Describe; `sluice config acls` prints all rights")
-        case .notTried:
-            CheckResult(
-                .unchecked, part,
-                "the right to write isn't checked, because a record would stay in the topic",
-                remedy: nil)
+        case .failed(let reason, let remedy):
+            return CheckResult(.bad, part, "can't be read: \(reason)", remedy: remedy ?? unreachable)
+        case .notTried: return nil
         }
+    }
+
+    private static let unreachable =
+        "check that this machine reaches the brokers by the names that they advertise (advertised.listeners)"
+
+    /// Names the topics that the worker writes. No right to write can be tried without a record that stays.
+    private static func writing(_ facts: KafkaFacts) -> CheckResult? {
+        let names = facts.topics.filter { $0.role != .jobs && $0.partitions != nil && $0.error == nil }.map(
+            \.name)
+        guard !names.isEmpty else { return nil }
+        return CheckResult(
+            .unchecked, "rights",
+            "writing to \(names.joined(separator: ", ")) isn't tried, because a record would stay",
+            remedy: "compare the rights with `sluice config acls`")
     }
 
     private static func configuration(_ topic: KafkaFacts.Topic, _ part: String) -> [CheckResult] {
@@ -219,9 +233,10 @@ enum KafkaVerdict {
         case .worked:
             CheckResult(
                 .good, part, "its coordinator answers; the right to join isn't checked without joining")
-        case .failed(let reason):
+        case .refused(let reason):
             CheckResult(
                 .bad, part, reason, remedy: "grant Read on the group; `sluice config acls` prints all rights")
+        case .failed(let reason, let remedy): CheckResult(.bad, part, reason, remedy: remedy ?? unreachable)
         case .notTried: CheckResult(.unchecked, part, "not checked, because the jobs topic has no partition")
         }
     }

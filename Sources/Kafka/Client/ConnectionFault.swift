@@ -37,6 +37,11 @@ public enum ConnectionFault: Sendable, Equatable, CaseIterable {
         case has("plaintext broker listener", "wrong version number", "packet length too long"):
             self = .brokerWithoutTLS
         case has("connecting to a ssl listener"), Self.isOfTLS(text): self = .brokerWithTLS
+        // librdkafka doesn't always ask its question. A broker ends a conversation that it doesn't understand.
+        case has("disconnected", "connection reset") && has("in state ssl_handshake"):
+            self = .brokerWithoutTLS
+        case has("disconnected", "connection reset") && has("in state apiversion_query"):
+            self = .brokerWithTLS
         case has("unsupported sasl mechanism", "mechanism not supported", "mechanism handshake failed"):
             self = .mechanism
         case has("sasl authentication error", "authentication failed", "authentication failure"):

@@ -62,6 +62,15 @@ extension KafkaError {
             || code == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC.rawValue
     }
 
+    /// The brokers refuse this user the right to the topic, the group, the cluster or the transactional identifier.
+    public var isRefusal: Bool {
+        [
+            RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED,
+            RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED,
+            RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ].contains { $0.rawValue == code }
+    }
+
     /// The cluster or the library can't do this at all.
     public var isUnsupported: Bool {
         code == RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE.rawValue
