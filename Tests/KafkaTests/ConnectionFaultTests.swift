@@ -19,6 +19,10 @@ struct ConnectionFaultTests {
                 "ssl://b:9092/bootstrap: Disconnected (after 0ms in state SSL_HANDSHAKE, 1 identical error(s) suppressed)",
                 .brokerWithoutTLS
             ),
+            (
+                "SSL handshake failed: error:0A000126:SSL routines::unexpected eof while reading (after 0ms in state SSL_HANDSHAKE)",
+                .brokerWithoutTLS
+            ),
             ("b:9093/bootstrap: Disconnected (after 3ms in state APIVERSION_QUERY)", .brokerWithTLS),
             (
                 "b:9093/bootstrap: Disconnected while requesting ApiVersion: might be caused by incorrect security.protocol configuration (connecting to a SSL listener?) or broker version is < 0.10",

@@ -38,7 +38,7 @@ public enum ConnectionFault: Sendable, Equatable, CaseIterable {
             self = .brokerWithoutTLS
         case has("connecting to a ssl listener"), Self.isOfTLS(text): self = .brokerWithTLS
         // librdkafka doesn't always ask its question. A broker ends a conversation that it doesn't understand.
-        case has("disconnected", "connection reset") && has("in state ssl_handshake"):
+        case has("disconnected", "connection reset", "unexpected eof") && has("in state ssl_handshake"):
             self = .brokerWithoutTLS
         case has("disconnected", "connection reset") && has("in state apiversion_query"):
             self = .brokerWithTLS
