@@ -195,9 +195,9 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unc
         guard phase != .done else { return }
         switch event {
         // The pool itself closes connections that it doesn't need.
-        case .closed(_, .drained): break
+        case .closed(_, _, .drained): break
         case .closed where settings.allowsFaults: closed += 1
-        case .closed(let number, let reason): fail("connection \(number) closed: \(reason)")
+        case .closed(let number, _, let reason): fail("connection \(number) closed: \(reason)")
         case .resolveFailed(let error): fail("\(error)")
         case .stopped(let reason): fail("the pool stopped: \(reason)")
         default: break

@@ -7,7 +7,7 @@ enum SigningKeyFile {
     static let largest = 64 * 1024
 
     static func read(_ path: String) throws(SigningKeyError) -> [UInt8] {
-        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY)
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
         guard descriptor >= 0 else { throw SigningKeyError(.unreadable(systemReason(errno))) }
         defer { close(descriptor) }
         var bytes = [UInt8](repeating: 0, count: largest + 1)

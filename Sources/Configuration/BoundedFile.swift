@@ -12,7 +12,7 @@ public enum BoundedFile {
 
     /// Returns the content of a file with at most `limit` bytes. Reads no more than that, whatever the file is.
     public static func read(_ path: String, limit: Int) throws(Failure) -> [UInt8] {
-        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY)
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
         guard descriptor >= 0 else { throw .unreadable(reason(errno)) }
         defer { close(descriptor) }
         var bytes: [UInt8] = []

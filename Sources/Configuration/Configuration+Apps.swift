@@ -84,9 +84,10 @@ extension Configuration {
             if declared.contains(text) { return nil }
             return "there is no `\(text)` in `credentials`\(Suggestion.hint(for: text, among: declared))"
         }
-        if section.isList("credential") {
+        if section.isList("credential") || section.isCommaSeparated("credential") {
             return section.texts(
-                "credential", kind: "name, list or map", required: true, help: help, check: check)
+                "credential", kind: "name, list or map", required: true, commaSeparated: true, help: help,
+                check: check)
         }
         return section.text(
             "credential", kind: "name, list or map", required: true, help: help, check: check

@@ -404,6 +404,12 @@ final class SectionReader {
         return false
     }
 
+    /// Returns whether a key holds a text with commas, as a variable gives a list.
+    func isCommaSeparated(_ key: String) -> Bool {
+        if case .scalar(let text, _) = entry(key)?.value.content { return text.contains(",") }
+        return false
+    }
+
     /// Returns whether a key holds exactly this text.
     func isText(_ key: String, _ text: String) -> Bool {
         if case .scalar(text, _) = entry(key)?.value.content { return true }

@@ -82,6 +82,24 @@ struct OrderedPushTests {
         #expect(harness.stored.isEmpty)
     }
 
+    /// A partition whose watermark a broadcast holds has no other way than to wait.
+    @Test func reliefOfAPartitionLeavesItsBroadcastsInMemory() {
+        var harness = harness("a")
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 60_000)
+        harness.machine.relieve(partition: 0, below: .max, at: harness.now)
+        harness.drain()
+        #expect(harness.stored.isEmpty)
+        #expect(harness.state("a") == .retrying)
+    }
+
+    @Test func broadcastThatNeedsAPersonIsRejectedAndLetsTheNextLeave() {
+        var harness = harness("a", "b")
+        harness.answer(harness.begin()!, .featureNotEnabled)
+        #expect(harness.ended == ["a rejected"])
+        #expect(harness.waiting == ["b"])
+        #expect(harness.machine.openCircuits == 0)
+    }
+
     // MARK: States
 
     @Test func updateNeverSupersedesTheEndOfAState() {

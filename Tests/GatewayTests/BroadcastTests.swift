@@ -66,18 +66,19 @@ import Testing
         }
     }
 
-    /// The broadcasts of an app stop without its pushes.
-    @Test func appWithoutTheCapabilityStopsItsBroadcastsAlone() throws {
-        try withBed(simulator: { $0.appsWithoutBroadcast = [newsTopic] }) { bed in
+    /// Broadcasts don't wait until someone turns the capability on.
+    @Test func broadcastOfAnAppWithoutTheCapabilityIsRejected() throws {
+        let job = broadcast("x", to: "dW5rbm93bg==")
+        let outcomes = try withBed(simulator: { $0.appsWithoutBroadcast = [newsTopic] }) { bed in
             let worker = try bed.worker()
-            try bed.produce([broadcast("x", to: "dW5rbm93bg==")])
-            try eventually("the broadcasts stop") { worker.snapshot().totals.stops == 1 }
+            try bed.produce([job])
             try bed.produce(20, seed: 1950)
-            let outcomes = try bed.waitForOutcomes(20)
-            #expect(outcomes.allSatisfy { $0.kind == .accepted })
-            #expect(worker.snapshot().totals.count(in: .topicCircuitOpen) == 1)
-            bed.stop(worker)
+            let outcomes = try bed.waitForOutcomes(21)
+            #expect(worker.snapshot().totals.stops == 0)
+            return outcomes
         }
+        #expect(outcomes.count { $0.kind == .accepted } == 20)
+        #expect(outcomes.compactMap(\.reason) == ["FeatureNotEnabled"])
     }
 
     @Test func newerStateReplacesAWaitingOneAndNeverTheEnd() throws {

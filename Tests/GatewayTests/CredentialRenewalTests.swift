@@ -214,12 +214,12 @@ import Testing
     @Test(arguments: [SimulatorOptions.TokenUpdateCounting.connection, .key, .issueTime])
     func tenWorkersStayWithinTheLimitOfTokenUpdates(counting: SimulatorOptions.TokenUpdateCounting) throws {
         try withBed(simulator: {
-            $0.tokenUpdateInterval = .milliseconds(2500)
+            $0.tokenUpdateInterval = .milliseconds(1500)
             $0.tokenUpdateCounting = counting
         }) { bed in
             var tokens = ProviderTokenPolicy.Settings()
-            tokens.step = 4
-            tokens.minimumInterval = 3
+            tokens.step = 3
+            tokens.minimumInterval = 2
             let credential = try TokenCredential(
                 keyID: KeyID("ABC123DEFG"), teamID: TeamID("DEF123GHIJ"),
                 key: SigningKey(path: bed.directory.file("key.p8")))
@@ -230,7 +230,7 @@ import Testing
             }
             var dates: Set<Int64> = []
             var rounds = 0
-            while dates.count < 4 {
+            while dates.count < 3 {
                 let now = ClockReading.now()
                 // The first requests come early in a step, as in a fleet that has run for a while.
                 if rounds == 0, now.wallSeconds != (try probe.current(at: now)).issuedAtSeconds { continue }
@@ -241,7 +241,8 @@ import Testing
             }
             #expect(bed.readOutcomes().allSatisfy { $0.kind == .accepted })
             #expect(workers.allSatisfy { $0.credentialReports.allSatisfy { $0.rests == 0 } })
-            for worker in workers { bed.stop(worker) }
+            for worker in workers { worker.requestStop() }
+            for worker in workers { bed.waitUntilStopped(worker) }
             #expect(bed.simulator.summary.rejected.isEmpty)
         }
     }

@@ -1,3 +1,4 @@
+import APNS
 import APNSSimulator
 import KafkaTestSupport
 import SluiceModel
@@ -149,7 +150,9 @@ import Testing
     @Test(arguments: [Reason.expiredProviderToken, .tooManyProviderTokenUpdates])
     func connectionWithRefusedTokenIsReplaced(reason: Reason) throws {
         try withBed(simulator: { $0.deviceRules = [.init(prefix: "dead", reason: reason)] }) { bed in
-            try bed.worker {
+            var tokens = ProviderTokenPolicy.Settings()
+            tokens.firstRest = 1
+            try bed.worker(tokens: tokens) {
                 $0.apns.connections = 1
                 $0.delivery.retry.maxAttempts = 2
             }

@@ -141,7 +141,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     func pool(_ pool: ConnectionPool, happened event: PoolEvent) {
         switch event {
         case .opened: happened.append("opened")
-        case .closed(_, let reason): happened.append("closed: \(reason)")
+        case .closed(_, _, let reason): happened.append("closed: \(reason)")
         case .goAway(_, let code, let data):
             happened.append("goaway \(code) \(String(decoding: data, as: UTF8.self))")
         case .resolveFailed: happened.append("resolve failed")

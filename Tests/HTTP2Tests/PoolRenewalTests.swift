@@ -98,9 +98,45 @@ import Testing
         machine.opened(2, now: 500_001 * ms)
         machine.ended(1, .ours, now: 500_002 * ms)
         _ = machine.take()
-        machine.renewYoung(age: 1_200_000 * ms, now: 1_200_001 * ms)
+        machine.renewYoung(generation: 0, age: 1_200_000 * ms, now: 1_200_001 * ms)
         #expect(
             machine.take() == [.changed(.rotates(connection: 2, .renewal)), .drain(2), .open(1)])
         #expect(machine.members[0].phase == .active)
+    }
+
+    @Test func youngConnectionsStayWhileNoSuccessorMayBeOpened() {
+        var machine = machine()
+        machine.notBefore = 70_000 * ms
+        machine.renewYoung(generation: 0, age: 1_200_000 * ms, now: 60_000 * ms)
+        #expect(machine.take() == [])
+        machine.renewYoung(generation: 3, age: 1_200_000 * ms, now: 80_000 * ms)
+        #expect(machine.take() == [])
+    }
+
+    @Test func failedOpeningWithAReplacedCredentialDelaysNoOther() {
+        var limits = PoolLimits()
+        limits.minimum = 1
+        limits.openInterval = 0
+        var machine = PoolStateMachine(limits, seed: 1)
+        machine.maintain(now: 0)
+        _ = machine.take()
+        machine.renew(generation: 1, atOnce: false, now: 1 * ms)
+        machine.ended(0, .settings, now: 2 * ms)
+        #expect(machine.failures == 0)
+        #expect(machine.take() == [.open(0)])
+    }
+
+    @Test func generationIsProvenByAnAcceptedAnswer() {
+        var machine = machine()
+        machine.renew(generation: 1, atOnce: false, now: 1000 * ms)
+        #expect(!machine.isGenerationProven)
+        machine.opened(2, now: 1001 * ms)
+        machine.answered(0)
+        machine.answered(2, isAccepted: false)
+        #expect(!machine.isGenerationProven)
+        machine.answered(2)
+        #expect(machine.isGenerationProven)
+        machine.renew(generation: 0, atOnce: true, now: 1002 * ms)
+        #expect(machine.isGenerationProven)
     }
 }

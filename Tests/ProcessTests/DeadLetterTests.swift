@@ -142,7 +142,7 @@ struct DeadLetterTests {
                 bed.outcomes.outcomes.sorted { $0.offset < $1.offset }.map(\.headline) == [
                     "applied: device, 0 pushes", "cancelled", "cancelled: cancel, 1 push",
                     "not-found: cancel",
-                    "undeliverable: not supported yet (kind: broadcast)",
+                    "rejected: broadcast 400 ChannelNotRegistered",
                 ])
             try worker.end()
             #expect(bed.pushes().isEmpty)

@@ -64,7 +64,7 @@ import Testing
         full.deliverAtMilliseconds = 1_700_000_000_000
         full.duplicates = "avoid"
         full.environment = "development"
-        full.createdAtMilliseconds = 1_690_000_000_000
+        full.createdAtMilliseconds = 1_699_999_990_000
         let decoder = TestDecoder()
         for (description, priority, expiration) in [
             (once, Priority.immediate, Expiration.once), (full, .powerAware, .at(1_900_000_000)),
@@ -90,7 +90,7 @@ import Testing
                 "kind: broadcast", "apns-topic: com.example.app", "apns-priority: 5",
                 "apns-expiration: 1900000000", "apns-id: 00112233-4455-6677-8899-aabbccddeeff",
                 "deliver-at: 1700000000000", "duplicates: avoid", "environment: development",
-                "created-at: 1690000000000",
+                "created-at: 1699999990000",
             ])
     }
 

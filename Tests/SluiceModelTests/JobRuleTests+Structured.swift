@@ -155,6 +155,9 @@ extension JobRuleTests {
         Malformed("broadcast with a collapse identifier", "apns-collapse-id", .notForKind) {
             broadcast([("apns-collapse-id", "a")])
         },
+        Malformed("broadcast for later", "deliver-at", .range) {
+            broadcast([("deliver-at", "4000000000000")])
+        },
         Malformed("broadcast of 5,121 bytes", "payload", .payloadSize) { broadcast([], value: sized(5121)) },
     ]
 

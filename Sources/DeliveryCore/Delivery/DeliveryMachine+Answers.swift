@@ -49,7 +49,11 @@ extension DeliveryMachine {
         let isProbe = openCircuits > 0 && isProbe(slot)
         let device = leaveStream(slot)
         let isBurst = answer.reason.suspectsConfigurationInBursts && circuits[Int(topic)].noteSuspect()
-        if answer.class == .configuration || isBurst {
+        if item.pointee.isOrdered, answer.class == .configuration {
+            // Broadcasts don't wait for a person, because the store can't keep them, and waiting holds their partition.
+            countFailure(slot)
+            retry(slot, .answered(.job), at: now)
+        } else if answer.class == .configuration || isBurst {
             // The topic's pushes stop, including this push, which doesn't count as a failed attempt.
             circuitFailed(slot, isBurst ? .tokens : .refusal, at: now)
             if !isBurst, answer.reason.isFinal {

@@ -281,7 +281,7 @@ extension DeliveryMachine {
         actions.append(.readdress(slot, move.device))
         keepPresence(with: slot)
         for other in [flying, pending]
-        where other != Self.noSlot && item.pointee.isOlder(than: items[Int(other)]) {
+        where other != Self.noSlot && item.pointee.yields(to: items[Int(other)]) {
             return finish(slot, .superseded, successor: other, at: now)
         }
         if Int(devices.entries[Int(device)].pending) > Self.mostPerDevice, pending == Self.noSlot {
@@ -295,6 +295,12 @@ extension DeliveryMachine {
 }
 
 extension DeliveryItem {
+    /// Whether the other item of the same identity outranks this one: a newer item, or the end of a state that this item
+    /// would only update.
+    func yields(to other: DeliveryItem) -> Bool {
+        isFinal == other.isFinal ? isOlder(than: other) : other.isFinal
+    }
+
     /// Compares by creation, because items that moved or were restored didn't arrive in one order.
     func isOlder(than other: DeliveryItem) -> Bool {
         (created, order) < (other.created, other.order)

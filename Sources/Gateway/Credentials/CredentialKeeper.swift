@@ -26,6 +26,9 @@ final class CredentialKeeper: Sendable {
         var endpoint: Configuration.Endpoint
         /// Hash of each file's content by its name; nil for a file that can't be read.
         var contents: [String: UInt64?]
+
+        /// A file that can't be read, or that is no regular file; nil when all can be read.
+        var unreadable: String? { contents.keys.sorted().first { contents[$0] == .some(nil) } }
     }
 
     private struct State {
@@ -113,6 +116,11 @@ final class CredentialKeeper: Sendable {
                     continue
                 }
                 do {
+                    if let file = fingerprint.unreadable {
+                        throw WorkerError.credential(
+                            "credentials.\(credential.name): cannot read \(file); check that it is a readable file"
+                        )
+                    }
                     let identity = try load(credential, loader, before: entry)
                     state.entries[credential.name]?.fingerprint = fingerprint
                     state.entries[credential.name]?.identity = identity

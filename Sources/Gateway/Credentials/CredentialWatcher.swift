@@ -1,3 +1,4 @@
+import EventLoop
 import Glibc
 import Synchronization
 
@@ -17,13 +18,14 @@ final class CredentialWatcher: Sendable {
     /// Time without a further change before the first look, and before the look that reports faults, in milliseconds.
     private static let quietMilliseconds: Int32 = 300
     private static let settledMilliseconds: Int32 = 2000
+    /// Longest time for which further changes postpone a look, in milliseconds.
+    private static let longestPostponement: Int64 = 5000
     /// Time between two regular looks, in milliseconds.
     private static let regularMilliseconds: Int32 = 30_000
 
     /// Pipe that wakes the thread: its ends for reading and writing.
     private let wake: (reading: Int32, writing: Int32)
     private let isStopping = Atomic<Bool>(false)
-    private let isAsked = Atomic<Bool>(false)
     private let thread = Mutex<pthread_t?>(nil)
 
     init() {
@@ -70,12 +72,6 @@ final class CredentialWatcher: Sendable {
         thread.withLock { $0 = new }
     }
 
-    /// Looks at the files soon. Any thread.
-    func ask() {
-        isAsked.store(true, ordering: .releasing)
-        signal()
-    }
-
     /// Ends the thread and waits for it. Any thread but this one.
     func stop() {
         isStopping.store(true, ordering: .releasing)
@@ -97,15 +93,20 @@ final class CredentialWatcher: Sendable {
         let watch = DirectoryWatch()
         var wait = Self.regularMilliseconds
         var next = Step.look
+        /// Time of the first change that no look has followed, in milliseconds; nil without such a change.
+        var changedAt: Int64?
         while !isStopping.load(ordering: .acquiring) {
             watch.update(files())
             let isChanged = watch.wait(milliseconds: wait, wake: wake.reading)
             if isStopping.load(ordering: .acquiring) { return }
-            if isChanged || isAsked.exchange(false, ordering: .acquiring) {
-                // Further changes postpone the look.
+            let now = Int64(MonotonicTime.read().nanoseconds / 1_000_000)
+            if isChanged, now < (changedAt ?? now) + Self.longestPostponement {
+                // Further changes postpone the look, for a while.
+                changedAt = changedAt ?? now
                 (wait, next) = (Self.quietMilliseconds, .look)
                 continue
             }
+            changedAt = nil
             act(next)
             switch next {
             case .look where wait == Self.quietMilliseconds:

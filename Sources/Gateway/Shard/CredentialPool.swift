@@ -33,8 +33,7 @@ final class CredentialPool {
     let connections: ConnectionPool
     private let status: CredentialStatus
     private var access: Access
-    /// Generations before, newest first. The newest stays, so that a renewal can be undone; others stay as long as they
-    /// have connections.
+    /// Generations before, newest first, as long as they have connections; see ``forgetEarlier()``.
     private var earlier: [Access] = []
     /// Highest generation so far.
     private var generations: UInt32 = 0
@@ -104,9 +103,13 @@ final class CredentialPool {
     func refreshToken(at now: ClockReading, logger: Logger) -> Bool {
         guard let keys = access.identity.keys else { return true }
         let key = keys.current(at: now)
-        if key != access.key { use(access.identity, key: key, atOnce: true) }
+        // A key that is preferred again replaces a good key. A key of lower preference replaces a refused one.
+        if key != access.key { use(access.identity, key: key, atOnce: key > access.key) }
         refresh(&access, at: now, logger: logger)
-        for index in earlier.indices { refresh(&earlier[index], at: now, logger: logger) }
+        if !earlier.isEmpty {
+            forgetEarlier()
+            for index in earlier.indices { refresh(&earlier[index], at: now, logger: logger) }
+        }
         return access.tokenGeneration != 0
     }
 
@@ -118,7 +121,9 @@ final class CredentialPool {
             access.tokenGeneration = token.generation
             access.encoder.setAuthorization(token.authorization)
             tokenFailureLogged = false
-            if !isFirst { connections.renewYoung(age: Self.youngConnection) }
+            if !isFirst {
+                connections.renewYoung(generation: access.generation, age: Self.youngConnection)
+            }
         } catch {
             if !tokenFailureLogged {
                 tokenFailureLogged = true
@@ -197,19 +202,29 @@ final class CredentialPool {
         connections.renew(
             .init(context: access.identity.context, fields: access.fields, proxy: access.identity.proxy),
             generation: access.generation, atOnce: atOnce)
-        // The newest of the earlier generations stays, so that the renewal can be undone.
-        let kept = earlier.first?.generation
+        forgetEarlier()
+    }
+
+    /// Forgets generations that have no connection any more. The newest one with a certificate stays, so that the renewal
+    /// can be undone.
+    private func forgetEarlier() {
+        let kept = access.identity.keys == nil ? earlier.first?.generation : nil
         earlier.removeAll { $0.generation != kept && !connections.hasConnection(ofGeneration: $0.generation) }
     }
 
-    /// Handles an answer or a GOAWAY that refuses the credential of a connection. Returns true when another key, or the
-    /// credential before its renewal, takes over: the request may then be sent again.
-    func isReplaced(afterRefusalOn connectionGeneration: UInt32, _ reason: String, logger: Logger) -> Bool {
+    /// Handles an answer or a GOAWAY on a connection of the generation. Returns true when the reason refuses the credential,
+    /// and another key, or the certificate before its renewal, takes over: the request may then be sent again.
+    func isReplaced(
+        after reason: Reason, on connectionGeneration: UInt32, _ text: String, logger: Logger
+    ) -> Bool {
+        guard access.identity.keys == nil ? reason.refusesCertificate : reason.refusesKey else {
+            return false
+        }
         guard connectionGeneration == access.generation else {
             // The credential in use is another already, unless the connection is older than all that is known.
             return access(of: connectionGeneration) != nil
         }
-        guard let keys = access.identity.keys else { return undoRenewal(reason, logger: logger) }
+        guard let keys = access.identity.keys else { return undoRenewal(text, logger: logger) }
         let refused = keys.sources[access.key].credential.keyID
         switch keys.refused(access.key, at: .now()) {
         case .exhausted: return false
@@ -219,7 +234,7 @@ final class CredentialPool {
                 "APNs refuses the key; the next key takes over",
                 metadata: metadata([
                     "key": "\(refused)", "next-key": "\(keys.sources[next].credential.keyID)",
-                    "reason": "\(reason)", "action": "remove the key from the credential, or mend it",
+                    "reason": "\(text)", "action": "remove the key from the credential, or mend it",
                 ]))
         case .known: break
         }
@@ -227,12 +242,17 @@ final class CredentialPool {
         return true
     }
 
-    /// Returns to the certificate before the renewal, as long as connections with it are open. They prove that it is good.
+    /// Handles a TLS alert that refuses the client certificate of a connection. Returns true when the certificate before
+    /// its renewal takes over, or has done so.
+    func isReplaced(
+        afterCertificateRefusalOn connectionGeneration: UInt32, _ text: String, logger: Logger
+    ) -> Bool {
+        isReplaced(after: .badCertificate, on: connectionGeneration, text, logger: logger)
+    }
+
+    /// Returns to the certificate before the renewal, unless APNs has accepted the renewed certificate.
     private func undoRenewal(_ reason: String, logger: Logger) -> Bool {
-        guard let before = earlier.first, connections.hasOpenConnection(ofGeneration: before.generation)
-        else {
-            return false
-        }
+        guard let before = earlier.first, !connections.isGenerationProven else { return false }
         status.countRefusal()
         logger.error(
             "APNs refuses the renewed certificate; the one before stays in use",

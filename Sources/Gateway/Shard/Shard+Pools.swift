@@ -20,7 +20,7 @@ extension Shard {
                     "tls": "\(tls)",
                     "milliseconds": "\(nanoseconds / 1_000_000)",
                 ]))
-        case .closed(let connection, let reason):
+        case .closed(let connection, let generation, let reason):
             let expected: Bool
             switch reason {
             case .drained, .closed: expected = true
@@ -32,7 +32,7 @@ extension Shard {
             // The pool's other connections have met the same refusal.
             if case .tls(let error) = reason, error.kind == .certificateRefused, !expected,
                 pool.stopReason == nil,
-                !owner.isReplaced(afterRefusalOn: pool.generation, "\(error)", logger: logger)
+                !owner.isReplaced(afterCertificateRefusalOn: generation, "\(error)", logger: logger)
             {
                 pool.stop(reason: "\(error)", retryAfter: .seconds(300))
             }
@@ -74,7 +74,7 @@ extension Shard {
         let generation = owner.connections.generation(ofConnection: connection)
         switch reason.scope {
         case .credential:
-            if owner.isReplaced(afterRefusalOn: generation, "\(reason)", logger: logger) { break }
+            if owner.isReplaced(after: reason.reason, on: generation, "\(reason)", logger: logger) { break }
             owner.connections.stop(reason: "\(reason)", retryAfter: .seconds(300))
         case .providerToken: owner.tokenExpired(on: generation, now: loop.now, logger: logger)
         case .topic, .connection: break

@@ -125,8 +125,9 @@ extension Shard {
         job.pointee.lastReason = verdict.reason
         let pool = pools[Int(job.pointee.pool)]
         pool.count(verdict.reason)
-        if verdict.reason.refusesKey,
-            pool.isReplaced(afterRefusalOn: connection.generation, "\(verdict.reason.name)", logger: logger)
+        if verdict.class == .configuration,
+            pool.isReplaced(
+                after: verdict.reason, on: connection.generation, "\(verdict.reason.name)", logger: logger)
         {
             // Another key or certificate takes over, so the push is sent again and the attempt doesn't count.
             machine.failed(event.tag, processed: false, at: now)

@@ -48,7 +48,7 @@ public final class Worker: Sendable {
     let intake: Intake
     let shards: [Shard]
     private let bytesInFlight: InFlightBytes
-    private let credentials: CredentialKeeper
+    let credentials: CredentialKeeper
     private let watcher = CredentialWatcher()
     /// Store, open until the worker's end. Nil without a store: items that wait for long then wait in memory.
     package let store: RetryStore?
@@ -77,9 +77,11 @@ public final class Worker: Sendable {
     /// - Parameters:
     ///   - longestAbsence: milliseconds after which a local copy of a partition is useless.
     ///   - tokens: times of provider tokens.
+    ///   - credentials: those of a worker before in this process; nil loads their files.
     init(
-        configuration: Configuration, logger: Logger, restarts: Int = 0, longestAbsence: Int64,
-        tokens: ProviderTokenPolicy.Settings = .init()
+        configuration: Configuration, logger: Logger, restarts: Int = 0,
+        longestAbsence: Int64 = RestoreLimits.longestAbsence,
+        tokens: ProviderTokenPolicy.Settings = .init(), credentials: CredentialKeeper? = nil
     ) throws {
         self.configuration = configuration
         self.logger = logger
@@ -90,7 +92,8 @@ public final class Worker: Sendable {
 
         let permit = SendPermit(until: MonotonicTime(nanoseconds: 0))
         let planner = CredentialPoolPlanner(configuration, permit: permit)
-        let credentials = try CredentialKeeper(configuration, tokens: tokens, logger: logger)
+        let credentials =
+            try credentials ?? CredentialKeeper(configuration, tokens: tokens, logger: logger)
         self.credentials = credentials
         let (pools, routes) = try planner.plan(credentials)
         let properties = KafkaSetup(configuration.kafka)

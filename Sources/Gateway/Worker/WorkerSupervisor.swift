@@ -37,6 +37,8 @@ public final class WorkerSupervisor: Sendable {
         /// Settings of the next worker; credentials may be renewed.
         var configuration: Configuration
         var worker: Worker?
+        /// Credentials of the last worker, which the next one takes over; nil before the first.
+        var credentials: CredentialKeeper?
         var isStopping = false
     }
 
@@ -109,14 +111,18 @@ public final class WorkerSupervisor: Sendable {
     }
 
     private func runOne(restarts: Int, _ failures: inout UInt32) throws -> WorkerResult {
-        let configuration = state.withLock { $0.configuration }
-        let worker = try Worker(configuration: configuration, logger: logger, restarts: restarts)
-        let isStopping = state.withLock { state in
+        let (configuration, credentials) = state.withLock { ($0.configuration, $0.credentials) }
+        let worker = try Worker(
+            configuration: configuration, logger: logger, restarts: restarts, credentials: credentials)
+        let (isStopping, latest) = state.withLock { state in
             state.worker = worker
-            return state.isStopping
+            state.credentials = worker.credentials
+            return (state.isStopping, state.configuration)
         }
         let beginning = MonotonicTime.read()
         worker.start()
+        // Settings may have changed while the worker was made.
+        if latest != configuration { worker.renewCredentials(latest) }
         if isStopping { worker.requestStop() }
         started(worker)
         let result = worker.waitUntilStopped()

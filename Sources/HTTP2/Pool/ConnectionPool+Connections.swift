@@ -19,6 +19,11 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         let number = lookup.number
         lookups[Int(number)] = nil
         guard !machine.isClosing else { return }
+        guard machine.members[Int(number)].generation == machine.generation else {
+            // The credential, and maybe the proxy, were replaced during the look-up.
+            machine.ended(number, .ours, now: loop.now.nanoseconds)
+            return carryOut()
+        }
         let taken = loop.now.nanoseconds(since: openingStarted[Int(number)])
         let step = knownAddresses.apply(
             end, host: configuration.connection.proxy?.host ?? configuration.host,
@@ -177,7 +182,10 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
             case .network, .protocolBreach, .endedByServer: .failed
             }
         machine.ended(connection.number, end, now: loop.now.nanoseconds)
-        delegate.pool(self, happened: .closed(connection: connection.number, reason: reason))
+        delegate.pool(
+            self,
+            happened: .closed(
+                connection: connection.number, generation: connection.generation, reason: reason))
         carryOut()
     }
 }

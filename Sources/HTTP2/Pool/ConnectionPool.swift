@@ -216,21 +216,26 @@ public final class ConnectionPool {
     public func renew(_ identity: Identity, generation: UInt32, atOnce: Bool) {
         context = identity.context
         fields = identity.fields
+        if (configuration.connection.proxy?.host, configuration.connection.proxy?.port)
+            != (identity.proxy?.host, identity.proxy?.port)
+        {
+            // The addresses are those of the other proxy.
+            knownAddresses = KnownAddresses()
+        }
         configuration.connection.proxy = identity.proxy
         machine.renew(generation: generation, atOnce: atOnce, now: loop.now.nanoseconds)
         machine.endStop(now: loop.now.nanoseconds)
         carryOut()
     }
 
-    /// Replaces the connections that are younger than `age`, because the provider token changes.
-    public func renewYoung(age: Duration) {
-        machine.renewYoung(age: age.wholeNanoseconds, now: loop.now.nanoseconds)
-        carryOut()
-    }
+    /// Whether the server has accepted the credential with which connections are opened.
+    public var isGenerationProven: Bool { machine.isGenerationProven }
 
-    /// Whether a connection of the generation is open.
-    public func hasOpenConnection(ofGeneration generation: UInt32) -> Bool {
-        connections.contains { $0.map { $0.generation == generation && $0.isOpen } ?? false }
+    /// Replaces a generation's connections that are younger than `age`, because its provider token changes.
+    public func renewYoung(generation: UInt32, age: Duration) {
+        machine.renewYoung(
+            generation: generation, age: age.wholeNanoseconds, now: loop.now.nanoseconds)
+        carryOut()
     }
 
     /// Whether requests are sent: the circuit is closed, and the pool isn't stopped.

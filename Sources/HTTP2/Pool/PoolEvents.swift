@@ -2,8 +2,8 @@
 public enum PoolEvent: Sendable {
     /// A connection is open. `handshakeNanoseconds`: time from the start of its opening.
     case opened(connection: UInt32, address: String, tls: String, handshakeNanoseconds: UInt64)
-    /// A connection, open or still opening, is closed.
-    case closed(connection: UInt32, reason: ConnectionCloseReason)
+    /// A connection, open or still opening, is closed. `generation`: that of its credential.
+    case closed(connection: UInt32, generation: UInt32, reason: ConnectionCloseReason)
     /// The server announced the end of a connection; `debugData` holds at most 256 bytes of its reason.
     case goAway(connection: UInt32, code: HTTP2ErrorCode, debugData: [UInt8])
     /// A look-up of the host's addresses failed.

@@ -11,7 +11,10 @@ extension PoolStateMachine {
     mutating func answered(_ number: UInt32, isAccepted: Bool = true) {
         let member = members[Int(number)]
         members[Int(number)].hasAnswered = true
-        if isAccepted { members[Int(number)].isAccepted = true }
+        if isAccepted {
+            members[Int(number)].isAccepted = true
+            if member.generation == generation { isGenerationProven = true }
+        }
         switch member.phase {
         case .active, .reserve, .retiring: break
         // The connection accepts no more requests, so its answer changes nothing.

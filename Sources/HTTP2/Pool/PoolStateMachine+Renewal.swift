@@ -13,6 +13,8 @@ extension PoolStateMachine {
     /// - Parameter atOnce: the others take no further request, because the server refuses their credential.
     mutating func renew(generation new: UInt32, atOnce: Bool, now: UInt64) {
         guard !isClosing, new != generation else { return }
+        // An earlier generation has proved itself before.
+        isGenerationProven = new < generation
         generation = new
         for index in members.indices {
             let member = members[index]
@@ -39,11 +41,15 @@ extension PoolStateMachine {
         maintain(now: now)
     }
 
-    /// Replaces the connections that are younger than `age`, in nanoseconds, at once. APNs would take the new provider
-    /// token on such a connection as an update too many.
-    mutating func renewYoung(age: UInt64, now: UInt64) {
-        guard !isClosing else { return }
-        for index in members.indices where now < members[index].since + age {
+    /// Replaces the connections of a generation that are younger than `age`, in nanoseconds, at once. APNs would take the
+    /// new provider token on such a connection as an update too many. They stay while no successor may be opened, because
+    /// an answer 429 is better than no connection.
+    mutating func renewYoung(generation: UInt32, age: UInt64, now: UInt64) {
+        guard !isClosing, circuit == .closed, max(notBefore, shortLifeUntil, stoppedUntil ?? 0) <= now else {
+            return
+        }
+        for index in members.indices
+        where members[index].generation == generation && now < members[index].since + age {
             switch members[index].phase {
             case .active, .reserve, .retiring: drainOutdated(index)
             case .opening, .draining, .free: break

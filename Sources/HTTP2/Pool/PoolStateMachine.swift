@@ -99,6 +99,8 @@ struct PoolStateMachine {
     var members: [Member]
     /// Generation of the credential with which connections are opened.
     var generation: UInt32 = 0
+    /// An answer on a connection of this generation was about the request, so the server accepts the credential.
+    var isGenerationProven = false
     var actions: [Action] = []
     /// Set by ``setCircuit(_:)``.
     var circuit = PoolCircuit.closed
@@ -210,6 +212,8 @@ struct PoolStateMachine {
         guard !isClosing else { return }
         // The pool must not dial again and again a server that accepts connections and ends them unused.
         let isYoung = member.phase == .opening || now < member.since + 60_000_000_000
+        // An opening with a credential that was replaced meanwhile proves nothing about the present one.
+        let end = member.phase == .opening && member.generation != generation ? End.ours : end
         if end != .ours || member.isEndedByServer, !member.isCounted {
             if isYoung, !member.isAccepted {
                 if end == .settings {

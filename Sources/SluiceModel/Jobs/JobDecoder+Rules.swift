@@ -72,6 +72,12 @@ extension JobDecoder {
         }
         let topic = try fields.topic(for: .alert)
         let deliverAt = try fields.instant(.deliverAt)
+        if let deliverAt, deliverAt > created + JobLimits.broadcastLead {
+            throw fields.error(
+                .deliverAt, .range,
+                "of a broadcast is at most \(JobLimits.broadcastLead / 1000) s after its creation, because a waiting "
+                    + "broadcast holds up its partition; produce the broadcast when it is due")
+        }
         guard fields[.expiration] != nil || fields[.ttl] != nil else {
             throw fields.error(.expiration, .required, "a broadcast must have an expiration or a ttl")
         }

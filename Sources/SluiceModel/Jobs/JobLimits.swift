@@ -21,6 +21,9 @@ public enum JobLimits {
     public static let clockToleranceMilliseconds: Int64 = 300_000
     /// Most bytes of the headers that a job's outcome gets, with three bytes for each header.
     public static let maximumPassedHeaderBytes = 1024
+    /// Most milliseconds from a broadcast's creation to its `deliver-at`: a minute. The store keeps no broadcasts, so a
+    /// waiting broadcast holds its partition's offsets.
+    public static let broadcastLead: Int64 = 60_000
     /// `receipt-timeout` in seconds.
     public static let receiptTimeout: ClosedRange<Int64> = 1...86_400
     /// `receipt-timeout` of a job with `delivery: confirm` that names none.

@@ -46,7 +46,7 @@ public enum OutcomeCause: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     case attemptsExhausted
     /// The connection was lost before the answer, and the job has `duplicates: avoid` or expiration 0.
     case answerLost
-    /// No credential is configured for the job's topic.
+    /// No credential is configured for the job's topic, or for the environment that the job names.
     case noCredential
     /// The limit of pending pushes for the job's device is reached.
     case deviceLimit
@@ -74,7 +74,7 @@ public enum OutcomeCause: UInt8, CaseIterable, BitwiseCopyable, Sendable {
         case .notSupported: "this version of Sluice can't send the push"
         case .attemptsExhausted: "no attempt was accepted"
         case .answerLost: "the connection was lost before the answer, and the job allows no second attempt"
-        case .noCredential: "no credential is configured for this topic"
+        case .noCredential: "no credential is configured for this topic and environment"
         case .deviceLimit: "too many pushes are pending for this device"
         case .deviceUnregistered: "the device token is no longer registered"
         case .notSendable: "the stored push exceeds a limit of this version of Sluice"

@@ -83,6 +83,9 @@ public enum Reason: UInt8, CaseIterable, Sendable {
     /// True when the answer refuses the signing key of the provider token, so that another key of the team may serve.
     public var refusesKey: Bool { self == .invalidProviderToken || self == .badEnvironmentKeyIdInToken }
 
+    /// True when the answer refuses the client certificate, so that the certificate before its renewal may serve.
+    public var refusesCertificate: Bool { self == .badCertificate || self == .badCertificateEnvironment }
+
     /// True when the push must not be sent again, also where other reasons of its class may be.
     public var isFinal: Bool { self == .forbidden || `class` == .token || `class` == .job }
 

@@ -16,6 +16,8 @@ final class StopSignals: Sendable {
 
     private let state = Mutex(State())
     private let requested = DispatchSemaphore(value: 0)
+    /// Signalled by each SIGHUP.
+    private let hangups = DispatchSemaphore(value: 0)
 
     /// Call this on the main thread before anything starts a thread.
     ///
@@ -32,7 +34,7 @@ final class StopSignals: Sendable {
                 var signal: Int32 = 0
                 guard sigwait(&signals, &signal) == 0 else { continue }
                 if signal == SIGHUP {
-                    for handler in state.withLock({ $0.hangupHandlers }) { handler() }
+                    hangups.signal()
                     continue
                 }
                 if !request() { _exit(128 + signal) }
@@ -41,6 +43,19 @@ final class StopSignals: Sendable {
         thread.name = "signals"
         thread.start()
         if watchesInput { watchInput() }
+        if takesHangup { watchHangups() }
+    }
+
+    /// Runs the handlers of SIGHUP on a thread of their own, because they may wait for files.
+    private func watchHangups() {
+        let thread = Thread { [self] in
+            while true {
+                hangups.wait()
+                for handler in state.withLock({ $0.hangupHandlers }) { handler() }
+            }
+        }
+        thread.name = "hangups"
+        thread.start()
     }
 
     private static func signalSet(_ takesHangup: Bool) -> sigset_t {
@@ -92,7 +107,7 @@ final class StopSignals: Sendable {
         if runsNow { handler() }
     }
 
-    /// Runs a closure at each SIGHUP, on the signals' thread.
+    /// Runs a closure after SIGHUP, on a thread of its own.
     func onHangup(_ handler: @escaping @Sendable () -> Void) {
         state.withLock { $0.hangupHandlers.append(handler) }
     }
