@@ -69,6 +69,21 @@ struct OrderedPushTests {
         #expect(harness.waiting == ["now"])
     }
 
+    @Test func broadcastWhoseTimeComesWaitsForTheLaterOneInFlight() {
+        var harness = DeliveryHarness()
+        let now = harness.now.wallMilliseconds
+        harness.push("later") {
+            $0.isOrdered = true
+            $0.deliverAtMilliseconds = now + 2_000
+        }
+        harness.push("now") { $0.isOrdered = true }
+        let flying = harness.begin()!
+        harness.pass(milliseconds: 3_000)
+        #expect(harness.state("later") == .deviceLimited)
+        harness.accept(flying)
+        #expect(harness.waiting == ["later"])
+    }
+
     @Test func otherChannelsDontWait() {
         var harness = harness("a")
         harness.push("b", device: "e") { $0.isOrdered = true }
@@ -82,22 +97,22 @@ struct OrderedPushTests {
         #expect(harness.stored.isEmpty)
     }
 
-    /// A partition whose watermark a broadcast holds has no other way than to wait.
-    @Test func reliefOfAPartitionLeavesItsBroadcastsInMemory() {
-        var harness = harness("a")
-        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 60_000)
-        harness.machine.relieve(partition: 0, below: .max, at: harness.now)
-        harness.drain()
-        #expect(harness.stored.isEmpty)
-        #expect(harness.state("a") == .retrying)
-    }
-
     @Test func broadcastThatNeedsAPersonIsRejectedAndLetsTheNextLeave() {
         var harness = harness("a", "b")
         harness.answer(harness.begin()!, .featureNotEnabled)
         #expect(harness.ended == ["a rejected"])
         #expect(harness.waiting == ["b"])
         #expect(harness.machine.openCircuits == 0)
+    }
+
+    @Test func broadcastThatHoldsTheWatermarkIsNotPutIntoTheStore() {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        harness.push("a") { $0.isOrdered = true }
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 60_000)
+        harness.push("b", device: "e") { $0.deliverAtMilliseconds = $0.createdMilliseconds + 1_000 }
+        harness.machine.relieve(partition: 0, below: 2, at: harness.now)
+        harness.drain()
+        #expect(harness.stored.keys.sorted() == ["b"])
     }
 
     // MARK: States
@@ -126,6 +141,68 @@ struct OrderedPushTests {
         #expect(harness.ended == ["late superseded by end"])
         harness.accept(slot)
         #expect(harness.ended.last == "end accepted")
+    }
+
+    @Test func endThatMovesToADeviceSupersedesTheNewerUpdateThere() {
+        var harness = DeliveryHarness()
+        harness.push("end") {
+            $0.collapseKey = 7
+            $0.isFinal = true
+            $0.createdMilliseconds -= 1_000
+        }
+        harness.push("update", device: "e") { $0.collapseKey = 7 }
+        _ = harness.machine.tokenChanged(
+            DeliveryHarness.device("d"), to: DeliveryHarness.device("e"), isElsewhere: false, at: harness.now)
+        harness.drain()
+        #expect(harness.ended == ["update superseded by end"])
+        #expect(harness.waiting == ["end"])
+    }
+
+    @Test func updateThatMovesToADeviceIsSupersededByTheOlderEndThere() {
+        var harness = DeliveryHarness()
+        harness.push("end", device: "e") {
+            $0.collapseKey = 7
+            $0.isFinal = true
+            $0.createdMilliseconds -= 1_000
+        }
+        harness.push("update") { $0.collapseKey = 7 }
+        _ = harness.machine.tokenChanged(
+            DeliveryHarness.device("d"), to: DeliveryHarness.device("e"), isElsewhere: false, at: harness.now)
+        harness.drain()
+        #expect(harness.ended == ["update superseded by end"])
+        #expect(harness.waiting == ["end"])
+    }
+
+    @Test func importedEndSupersedesTheNewerUpdate() {
+        var harness = DeliveryHarness()
+        harness.push("update") { $0.collapseKey = 7 }
+        let end = harness.facts("end") {
+            $0.collapseKey = 7
+            $0.isFinal = true
+            $0.partition = 1
+            $0.createdMilliseconds -= 1_000
+        }
+        harness.note(harness.machine.importItem(end, ItemProgress(), at: harness.now), "end")
+        #expect(harness.ended == ["update superseded by end"])
+        #expect(harness.waiting == ["end"])
+    }
+
+    @Test func importedUpdateIsSupersededByTheEndBehindTheNewerUpdateInFlight() {
+        var harness = DeliveryHarness()
+        harness.push("flying") { $0.collapseKey = 7 }
+        _ = harness.begin()
+        harness.push("end") {
+            $0.collapseKey = 7
+            $0.isFinal = true
+        }
+        let old = harness.facts("old") {
+            $0.collapseKey = 7
+            $0.partition = 1
+            $0.createdMilliseconds -= 1_000
+        }
+        harness.note(harness.machine.importItem(old, ItemProgress(), at: harness.now), "old")
+        #expect(harness.ended == ["old superseded by end"])
+        #expect(harness.state("end") == .blocked)
     }
 
     @Test func laterEndSupersedesAWaitingEnd() {

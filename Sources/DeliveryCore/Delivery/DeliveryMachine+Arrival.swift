@@ -56,7 +56,9 @@ extension DeliveryMachine {
             milestones.repeated += 1
             return .repeated(slot, isDurable: items[Int(slot)].flags.contains(.offsetDone))
         }
-        if let slot = newer(facts, arrival, flying) ?? newer(facts, arrival, pending) {
+        if let slot = final(facts, pending) ?? final(facts, flying)
+            ?? newer(facts, arrival, flying) ?? newer(facts, arrival, pending)
+        {
             count(arrival)
             milestones.ended(.superseded)
             return .obsolete(by: slot)
@@ -149,13 +151,15 @@ extension DeliveryMachine {
         return facts.createdMilliseconds < item.pointee.created
     }
 
-    /// Returns the slot when it holds a push that outranks this one: a newer push, or the end of a state that this push
-    /// would only update.
+    /// Returns the slot when it holds a newer push. An update isn't newer than the end of its state.
     private func newer(_ facts: PushFacts, _ arrival: Arrival, _ slot: UInt32) -> UInt32? {
-        guard slot != Self.noSlot else { return nil }
-        let isFinal = items[Int(slot)].isFinal
-        let outranks = isFinal == facts.isFinal ? isOlder(facts, arrival, than: slot) : isFinal
-        return outranks ? slot : nil
+        guard slot != Self.noSlot, !facts.isFinal || items[Int(slot)].isFinal else { return nil }
+        return isOlder(facts, arrival, than: slot) ? slot : nil
+    }
+
+    /// Returns the slot when it holds the last push of the identity that has a meaning.
+    private func final(_ facts: PushFacts, _ slot: UInt32) -> UInt32? {
+        slot != Self.noSlot && items[Int(slot)].isFinal && !facts.isFinal ? slot : nil
     }
 
     private mutating func apply(_ arrival: Arrival, _ slot: UInt32, at now: DeliveryTime) {

@@ -281,7 +281,7 @@ extension DeliveryMachine {
         actions.append(.readdress(slot, move.device))
         keepPresence(with: slot)
         for other in [flying, pending]
-        where other != Self.noSlot && item.pointee.yields(to: items[Int(other)]) {
+        where other != Self.noSlot && item.pointee.isSuperseded(by: items[Int(other)]) {
             return finish(slot, .superseded, successor: other, at: now)
         }
         if Int(devices.entries[Int(device)].pending) > Self.mostPerDevice, pending == Self.noSlot {
@@ -295,15 +295,15 @@ extension DeliveryMachine {
 }
 
 extension DeliveryItem {
-    /// Whether the other item of the same identity outranks this one: a newer item, or the end of a state that this item
-    /// would only update.
-    func yields(to other: DeliveryItem) -> Bool {
-        isFinal == other.isFinal ? isOlder(than: other) : other.isFinal
-    }
-
     /// Compares by creation, because items that moved or were restored didn't arrive in one order.
     func isOlder(than other: DeliveryItem) -> Bool {
         (created, order) < (other.created, other.order)
+    }
+
+    /// Returns true when another push of the identity makes this push obsolete, because that one is newer or because it
+    /// alone ends the state.
+    func isSuperseded(by other: DeliveryItem) -> Bool {
+        isFinal == other.isFinal ? isOlder(than: other) : other.isFinal
     }
 
     /// Returns true when the item came before a cancel or device event, as far as the offsets of one partition show.

@@ -40,27 +40,28 @@ extension DeliveryMachine {
         if openCircuits > 0 { probeLeft(slot) }
     }
 
-    /// Returns true when the item's device has as many other items in flight as it may, or an earlier broadcast of the
-    /// channel has not ended.
+    /// Returns true when the item's device has as many other items in flight as it may, or the item is a broadcast and
+    /// its channel isn't free for it.
     private func isDeviceLimited(_ slot: UInt32) -> Bool {
         if isAlone(slot) { return false }
         return inFlight(items[Int(slot)].device) >= limits.inFlightPerDevice
-            || items[Int(slot)].isOrdered && hasEarlierBroadcast(slot)
+            || items[Int(slot)].isOrdered && isBehindBroadcast(slot)
     }
 
-    /// Returns true when an earlier broadcast of the item's channel has not ended. A broadcast whose time of sending is
-    /// to come holds up none.
-    private func hasEarlierBroadcast(_ slot: UInt32) -> Bool {
+    /// Returns true when a broadcast of the item's channel is in flight, or an earlier one has not ended. A broadcast
+    /// whose time of sending is to come holds up none, so that it may find a later one in flight at that time.
+    private func isBehindBroadcast(_ slot: UInt32) -> Bool {
         let order = items[Int(slot)].order
         var other = devices.entries[Int(items[Int(slot)].device)].first
         while other != Self.noSlot {
             let item = items + Int(other)
-            if item.pointee.isOrdered, item.pointee.order < order, item.pointee.state.isLive,
-                item.pointee.state != .scheduled
-            {
-                return true
+            defer { other = item.pointee.next }
+            guard item.pointee.isOrdered, other != slot else { continue }
+            switch item.pointee.state {
+            case .inFlight: return true
+            case .scheduled, .free, .finished: continue
+            default: if item.pointee.order < order { return true }
             }
-            other = item.pointee.next
         }
         return false
     }

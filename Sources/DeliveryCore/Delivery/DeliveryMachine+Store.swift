@@ -35,13 +35,13 @@ extension DeliveryMachine {
 
     /// Hands waiting items of a partition's records below `offset` to the store now, however soon their waits end.
     /// These items hold the watermark, and the commit's metadata has little room left for offsets finished above it.
-    /// Items in flight or soon due end by themselves. O(slots).
+    /// Items in flight or soon due end by themselves. Broadcasts go on holding the watermark. O(slots).
     public mutating func relieve(partition: UInt16, below offset: Int64, at now: DeliveryTime) {
         guard limits.storeIsDurable, !isEnding(partition) else { return }
         for index in 0..<highWater {
             let item = items + index
-            guard item.pointee.offset < offset, item.pointee.partition == partition,
-                item.pointee.flags.isDisjoint(with: [.offsetDone, .stored]), !item.pointee.isOrdered
+            guard item.pointee.offset < offset, item.pointee.partition == partition, !item.pointee.isOrdered,
+                item.pointee.flags.isDisjoint(with: [.offsetDone, .stored])
             else { continue }
             switch item.pointee.state {
             case .scheduled, .retrying, .coalescing, .confirming, .held, .topicCircuitOpen, .poolUnavailable:
