@@ -7,7 +7,8 @@ struct DeliverySimulationTests {
     /// more seeds.
     @Test func randomWorldsBreakNoPromise() throws {
         var counts = SimulationCounts()
-        for seed in UInt64(1)...340 {
+        // The last three reach `leftInStore`, which is rare.
+        for seed in Array(UInt64(1)...337) + [559, 1702, 2122] {
             if let violation = Simulation.run(seed: seed, events: 4000, counts: &counts) {
                 let lines = violation.trace.joined(separator: "\n  ")
                 Issue.record(

@@ -96,7 +96,10 @@ extension World {
         }
         if old.job != new.job { jobs[new.job].superseded.append((old.job, old.epoch)) }
         // A record after a record that has moved counts as the newer one.
-        if old.job >= new.job, !old.hasMoved || new.hasMoved {
+        if outranks(old.job, new.job) {
+            broken(.newestWins, "push \(old.job), which ends its state, is superseded by update \(new.job)")
+        }
+        if old.job >= new.job, !old.hasMoved || new.hasMoved, !outranks(new.job, old.job) {
             broken(.newestWins, "push \(old.job) is superseded by \(new.job), which is older")
         }
     }
@@ -273,6 +276,7 @@ extension World {
                     .progress,
                     "push \(copy.job) is held, and nobody said that token \(copy.address) is offline")
             }
+        case .deviceLimited: checkIsHeldUp(slot, shard)
         default: break
         }
     }
@@ -319,7 +323,10 @@ extension World {
                 .bounded,
                 "\(store.count) items and other things are left in the store")
         }
-        for seen in shown where seen.lastJob >= 0 && seen.lastJob < seen.job && !seen.isMixed {
+        for seen in shown
+        where seen.lastJob >= 0 && seen.lastJob < seen.job && !seen.isMixed
+            && !outranks(seen.lastJob, seen.job)
+        {
             // After a crash Kafka repeats older pushes, and then the newer one as well.
             let newest = log.records[jobs[seen.job].record]
             // The newer one may have expired by then, or been withdrawn.

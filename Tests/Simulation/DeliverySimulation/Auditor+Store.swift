@@ -119,6 +119,7 @@ extension World {
         copy.isWithdrawn = false
         copy.isConfirmed = false
         copy.overdueSince = 0
+        copy.freeSince = 0
         // The auditor learned of its wait after the store was asked.
         if copy.epoch != epoch { copy.waitsUntil = .max }
         // A hold of its device has become its own.

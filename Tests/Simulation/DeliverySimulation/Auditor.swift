@@ -65,6 +65,7 @@ extension World {
         // The replaced push may have been one of many returns with a moment of its own.
         if scenario.limits.storeIsDurable, jobs[old.job].facts.delivery != .accept { copy.waitsUntil = .max }
         copy.noted = old.noted
+        copy.arrival = old.arrival
         copy.queuedIn = old.queuedIn
         copy.hasMoved = copy.hasMoved || old.hasMoved
         copy.connection = -1
@@ -95,15 +96,19 @@ extension World {
         {
             broken(.newestWins, "push \(copy.job) is sent while another of its identity is in flight")
         }
-        if seen.epoch == copy.epoch, copy.job < seen.job, !seen.isMixed {
+        if seen.epoch == copy.epoch, copy.job < seen.job, !seen.isMixed, !outranks(copy.job, seen.job) {
             broken(.newestWins, "push \(copy.job) is sent after \(seen.job)")
         }
-        if seen.expiredEpoch == copy.epoch, copy.job < seen.expiredJob, !seen.isMixed {
+        if seen.expiredEpoch == copy.epoch, copy.job < seen.expiredJob, !seen.isMixed,
+            !outranks(copy.job, seen.expiredJob)
+        {
             broken(.newestWins, "push \(copy.job) is sent after \(seen.expiredJob) has come and expired")
         }
         if monotonic < copy.notBefore {
             broken(.waits, "push \(copy.job) is sent \((copy.notBefore - monotonic) / 1000) µs too early")
         }
+        checkTurn(copy, slot, worker, shard)
+        checkNoFinal(copy, shard)
         checkPoolPause(copy, shard)
         if monotonic < shard.holdUntil[copy.address], scenario.tokens <= scenario.limits.capacity {
             broken(.waits, "push \(copy.job) is sent while token \(copy.address) is held")
@@ -430,7 +435,7 @@ extension World {
         shown[number].lastEpoch = copy.epoch
         if copy.hasMoved { shown[number].isMixed = true }
         if copy.job < before.job {
-            if before.epoch == copy.epoch, !shown[number].isMixed {
+            if before.epoch == copy.epoch, !shown[number].isMixed, !outranks(copy.job, before.job) {
                 broken(.newestWins, "a device sees push \(copy.job) after \(before.job)")
             }
         } else {

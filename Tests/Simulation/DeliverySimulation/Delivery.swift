@@ -115,6 +115,7 @@ extension World {
     ) {
         let record = jobs[copy.job].record
         log.records[record].takenEpoch = copy.epoch
+        checkAgainstFinal(copy, admission, shard)
         switch admission {
         case .placed(let slot):
             counts[.placed] += 1
@@ -126,6 +127,9 @@ extension World {
                 shard.store.residency.addItem(
                     slot, place(copy, worker), resident, tokens[copy.address].key)
             }
+            var copy = copy
+            shard.lastArrival += 1
+            copy.arrival = shard.lastArrival
             take(copy, into: slot, worker, shard)
             if isOver(copy, worker) {
                 counts[.expiredBehind] += 1
@@ -294,6 +298,7 @@ extension World {
                 copy, kind, outcomeCause, worker, isOffsetDone: progress.isOffsetDone,
                 isStored: ends(slot, worker, shard), progress)
             leave(slot, worker, shard)
+            if kind == .expired || kind == .cancelled { outlive(copy, .ended, shard) }
             shard.store.residency.removeItem(slot)
             shard.machine.release(slot)
         case .drop(let slot):
@@ -308,6 +313,7 @@ extension World {
             shard.store.residency.givenBack(slot)
             shard.store.residency.removeItem(slot)
             leave(slot, worker, shard)
+            outlive(copy, .dropped, shard)
             shard.machine.release(slot)
         case .store(let slot, let version): requestStore(slot, version, worker, shard)
         case .offsetDone(let slot, let offset): offsetDone(slot, offset, worker)

@@ -205,7 +205,7 @@ extension World {
         for device in devices.indices { devices[device].isOnline = true }
         // Some worlds report no device again.
         isQuiet = draw.chance(400)
-        if !isQuiet { for token in tokens.indices { reportOnline(token) } }
+        if !isQuiet { for token in tokens.indices where !isChannel(token) { reportOnline(token) } }
         metLimit = false
         let beginning = monotonic
         var pause: UInt64 = 1_000_000

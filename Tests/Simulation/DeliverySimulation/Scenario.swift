@@ -26,6 +26,10 @@ struct Scenario {
     var schedulePerMille: Int
     var oncePerMille: Int
     var avoidPerMille: Int
+    /// Devices that are channels, those with the lowest numbers. All pushes for them are broadcasts.
+    var channels = 0
+    /// Per mille of pushes with a collapse identifier that end a state.
+    var finalPerMille = 0
     /// Per mille of devices that never confirm anything.
     var mutePerMille: Int
     var connections: Int
@@ -98,6 +102,11 @@ struct Scenario {
             }
         }
         weights = Self.weights(&draw)
+        // Drawn apart, so that worlds without these pushes draw the same choices as without this code.
+        var apart = draw
+        var kinds = Draw(seed: apart.generator.next())
+        if kinds.chance(300) { channels = kinds.among(1...max(1, devices / 3)) }
+        if kinds.chance(300) { finalPerMille = kinds.among(20...300) }
         if intakeLimit < 64 || (spanLimit < 4096 && !limits.storeIsDurable) {
             // A worker that is at its limit reads no device events: what waits for them would only end with its
             // expiration.
@@ -111,6 +120,7 @@ struct Scenario {
         shards = min(shards, bounds.shards)
         partitions = min(partitions, bounds.partitions)
         devices = min(devices, bounds.devices)
+        channels = min(channels, devices)
         tokens = devices + 24
         topics = min(topics, bounds.apps)
         pools = min(pools, topics)

@@ -33,6 +33,9 @@ extension World {
         lastCreated = trueMilliseconds
     }
 
+    /// Returns whether the token stands for a channel, whose pushes are broadcasts.
+    func isChannel(_ token: Int) -> Bool { tokens[token].device < scenario.channels }
+
     private func newToken(device: Int) {
         let key = DeviceKey(high: draw.generator.next(), low: draw.generator.next())
         tokenByKey[key.low] = tokens.count
@@ -70,13 +73,14 @@ extension World {
         if draw.chance(30) { token = draw.below(tokens.count) }
         let number = jobs.count
         let topic = draw.below(scenario.topics)
-        let collapse = draw.chance(scenario.plainPerMille) ? 0 : draw.among(1...scenario.collapses)
+        var collapse = draw.chance(scenario.plainPerMille) ? 0 : draw.among(1...scenario.collapses)
         var apns = number
         if number > 0, draw.chance(scenario.sameIDPerMille) {
             let other = jobs[max(0, number - 1 - draw.below(8))]
             apns = other.apns
             token = other.token
         }
+        if isChannel(token) { collapse = 0 }
         // The moment of creation decides which of two pushes is newer.
         lastCreated = max(lastCreated + 1, trueMilliseconds)
         let record = append(.push, token: token, subject: number)
@@ -121,6 +125,18 @@ extension World {
         facts.duplicates = draw.chance(scenario.avoidPerMille) ? .avoid : .allow
         facts.priority = [Priority.immediate, .powerAware, .lowPower][draw.below(3)]
         if draw.chance(600) { facts.registeredAtMilliseconds = tokens[token].registeredAt }
+        if isChannel(token) {
+            facts.isOrdered = true
+            facts.delivery = .accept
+            // Long enough for later broadcasts to overtake it.
+            if facts.deliverAtMilliseconds > 0 {
+                facts.deliverAtMilliseconds = now + Int64(draw.among(1...20_000))
+            }
+            counts[.broadcast] += 1
+        } else if facts.collapseKey != 0, scenario.finalPerMille > 0, draw.chance(scenario.finalPerMille) {
+            facts.isFinal = true
+            counts[.finalPush] += 1
+        }
     }
 
     func produceCancel() {
@@ -139,6 +155,7 @@ extension World {
 
     func changePresence() {
         let number = anyDevice()
+        guard number >= scenario.channels else { return }
         let isOnline = !devices[number].isOnline
         devices[number].isOnline = isOnline
         let token = devices[number].token
@@ -200,6 +217,7 @@ extension World {
     /// A device gets a new token, gives up its app, or registers again.
     func changeToken() {
         let device = anyDevice()
+        guard device >= scenario.channels else { return }
         let old = devices[device].token
         let isValid = tokens[old].invalidSince == 0
         let drawn = draw.below(100)

@@ -84,6 +84,7 @@ extension World {
     func put(_ slot: UInt32, _ worker: WorkerModel, _ shard: ShardModel) {
         let progress = shard.machine.progressToStore(slot, at: now(worker))
         var copy = shard.copies[Int(slot)]
+        if jobs[copy.job].facts.isOrdered { broken(.inTurn, "the store gets push \(copy.job), a broadcast") }
         let key = StoredKey(token: copy.address, due: progress.dueMilliseconds)
         let write = shard.store.residency.put(
             slot, place(copy, worker), tokens[copy.address].key, due: key.due)

@@ -48,6 +48,7 @@ public enum Promise: String, Sendable, CaseIterable {
     case oneOutcome = "exactly one outcome"
     case rightOutcome = "the outcome is what happened"
     case newestWins = "the newest wins"
+    case inTurn = "broadcasts of a channel are sent one after the other"
     case neverLate = "never after the expiration"
     case noDuplicate = "no duplicate without a cause"
     case waits = "waits for what it must wait for"

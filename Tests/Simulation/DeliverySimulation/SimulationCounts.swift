@@ -18,6 +18,15 @@ public enum Happening: Int, CaseIterable, Sendable {
     case sent, notSent, notBegun, accepted, unprocessed, unknown, unknownAvoided
     case rejectedJob, rejectedToken, authentication, configuration, connectionAnswer, tooManyRequests, later
     case poolPaused, poolProbe, poolRests, seenByDevice, repeatedSend
+    // Broadcasts and ends of states.
+    // `broadcastOvertakes`: sent before an earlier one whose time is to come.
+    // `broadcastOutlives`: sent after one that held it up expired or was cancelled.
+    // `broadcastOutlivesDropped`: sent after one that held it up was dropped with its partition.
+    // `updateAfterFinal`, `updateBehindFinal`: superseded by an end of the state that waits, or is in flight.
+    // `updateAfterStoredFinal`: superseded by an end of the state that came back from the store.
+    case broadcast, broadcastSent, broadcastHeldUp, broadcastOvertakes, broadcastOutlives,
+        broadcastOutlivesDropped
+    case finalPush, finalReplaces, updateAfterFinal, updateBehindFinal, updateAfterStoredFinal
     // Store.
     case stored, storeFailed, putOff, removed, offsetDone, evicted, synced, syncFailed, powerLoss
     case putAside, waitsForTwo, loadedTwice, loadsPutOff, loadFailed, noRoomForLoad, awaitedSlot, leftInStore,

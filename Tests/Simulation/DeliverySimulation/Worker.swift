@@ -67,6 +67,11 @@ enum LastResult: UInt8 {
     case none, unprocessed, retriable, configuration, unknown, accepted, final
 }
 
+/// End of a broadcast that nobody answered, so that only the sweep finds the next one.
+enum Outlived: UInt8 {
+    case none, ended, dropped
+}
+
 /// Facts that the worker's shell keeps by slot, and the auditor's view of this stay of the push.
 struct Copy {
     var isLive = false
@@ -115,6 +120,12 @@ struct Copy {
     /// so.
     var heldOnlineSince: UInt64 = 0
     var hasMoved = false
+    /// Number of the push's arrival in its shard. A push that takes another one's place keeps that number.
+    var arrival = 0
+    /// Nanoseconds since when nothing holds up the limited broadcast any more; 0 while something does.
+    var freeSince: UInt64 = 0
+    /// The way in which a broadcast that held up this one has ended last.
+    var outlived = Outlived.none
     /// The stop of its topic during which the attempt began, -1 when the topic wasn't stopped.
     var probe = -1
 }
@@ -187,6 +198,8 @@ final class ShardModel {
     var tokensSeen: [TokensSeen]
     var stops: [Int]
     var lastAdvance: UInt64 = 0
+    /// Number of the last arrival.
+    var lastArrival = 0
     var (received, finished, dropped, departed, restored, imported, sent) = (0, 0, 0, 0, 0, 0, 0)
     var (evicted, repeated) = (0, 0)
     /// By token: the last presence that was learned.
