@@ -51,6 +51,7 @@ extension DeliveryMachine {
         let isBurst = answer.reason.suspectsConfigurationInBursts && circuits[Int(topic)].noteSuspect()
         if item.pointee.isOrdered, answer.class == .configuration {
             // Broadcasts don't wait for a person, because the store can't keep them, and waiting holds their partition.
+            if isProbe { circuitFailed(slot, .refusal, at: now) }
             countFailure(slot)
             retry(slot, .answered(.job), at: now)
         } else if answer.class == .configuration || isBurst {

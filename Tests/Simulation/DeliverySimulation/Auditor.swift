@@ -311,6 +311,15 @@ extension World {
         let copy = shard.copies[index]
         let topic = jobs[copy.job].topic
         shard.copies[index].notBefore = 0
+        if answer.class == .configuration, jobs[copy.job].facts.isOrdered {
+            // A broadcast doesn't stop its topic, and doesn't wait with it.
+            shard.copies[index].last = .final
+            shard.copies[index].failures += 1
+            if shard.isStopped[topic], copy.probe == shard.stops[topic] {
+                shard.isStoppedByTokens[topic] = false
+            }
+            return
+        }
         let isBurst = shard.tokensSeen[topic].isBurst(after: answer, shard.isStoppedByTokens[topic])
         if answer.class == .configuration || isBurst {
             shard.copies[index].last = answer.reason == .forbidden ? .final : .configuration
@@ -390,7 +399,7 @@ extension World {
             if jobs[copy.job].facts.isOnce {
                 checkEnded(slot, copy, shard, "has expiration 0 and was answered")
             }
-        case .configuration where answer.reason == .forbidden:
+        case .configuration where answer.reason == .forbidden || jobs[copy.job].facts.isOrdered:
             checkEnded(slot, copy, shard, "was refused for good")
         case .token, .job: checkEnded(slot, copy, shard, "was refused for good")
         case _ where jobs[copy.job].facts.isOnce:
