@@ -107,6 +107,11 @@ enum EnvironmentOverrides {
         switch target.content {
         case .map(var entries):
             let isProperties = propertyMaps.contains(key)
+            if insideProperties {
+                // A variable overrides the property of the file in both forms: the value, and the value's file.
+                let twin = key.hasSuffix("-file") ? String(key.dropLast(5)) : "\(key)-file"
+                entries.removeAll { $0.key == twin && !$0.keyLocation.isEnvironment }
+            }
             let index = entries.firstIndex {
                 insideProperties ? $0.key == key : normalized($0.key) == key
             }

@@ -111,6 +111,25 @@ struct SecretFileTests {
                 == "SLUICE_KAFKA__CONSUMER_PROPERTIES__SSL_KEY_PASSWORD_FILE")
     }
 
+    @Test("a variable overrides the other form of its property in the file")
+    func variableOverridesTheOtherForm() throws {
+        let directory = try TemporaryDirectory("secrets")
+        let path = try directory.write("hush", to: "password")
+        let value = ["SLUICE_KAFKA__PROPERTIES__SASL_PASSWORD": "other"]
+        #expect(
+            try properties("sasl.password-file: password", directory, environment: value)
+                == [.init(name: "sasl.password", value: "other")])
+        let file = ["SLUICE_KAFKA__PROPERTIES__SASL_PASSWORD_FILE": path]
+        #expect(
+            try properties("sasl.password: other", directory, environment: file)
+                == [.init(name: "sasl.password", value: "hush", file: path)])
+        let error = try #require(throws: ConfigurationError.self) {
+            try properties(
+                "sasl.username: me", directory, environment: value.merging(file) { first, _ in first })
+        }
+        #expect(error.description.contains("exclude each other"), "\(error)")
+    }
+
     @Test("$CREDENTIALS_DIRECTORY/ begins the name of a file in systemd's directory")
     func systemdsDirectoryIsResolved() throws {
         let directory = try TemporaryDirectory("secrets")

@@ -60,6 +60,20 @@ struct ConnectCheckTests {
             let refused = findings { $0.apns.port = closed }
             #expect(refused.count == 1)
             #expect(refused.first?.finding.contains("refused") == true, "\(refused)")
+            let left = results(
+                bed.configuration {
+                    $0.apns.port = closed
+                    $0.apps[0].topics += ["com.example.a", "com.example.b"]
+                    $0.credentials[0].kind = .token(
+                        keys: [
+                            .init(file: bed.directory.file("key.p8"), id: "ABC123DEFG"),
+                            .init(file: other.file("key.p8"), id: "ZZZ123DEFG"),
+                        ], teamID: "DEF123GHIJ")
+                }
+            ).filter { $0.part.hasPrefix("apns") && $0.verdict == .unchecked }
+            #expect(left.count == 2, "\(left)")
+            #expect(left.first?.finding == "2 further topics of the credential")
+            #expect(left.last?.part.hasSuffix("key ZZZ123DEFG") == true)
             let unknown = findings { $0.apns.host = "nowhere.invalid" }
             #expect(unknown.first?.remedy?.contains("apns.host") == true, "\(unknown)")
             let untrusted = findings { $0.apns.caFile = other.file("ca.pem") }
@@ -162,6 +176,10 @@ struct ConnectCheckTests {
             let tls = findings { $0.kafka.properties = [.init(name: "security.protocol", value: "SSL")] }
             #expect(tls.map(\.part) == ["kafka"])
             #expect(tls.first?.finding.contains(ConnectionFault.brokerWithoutTLS.advice) == true, "\(tls)")
+            let producer = findings {
+                $0.kafka.producerProperties = [.init(name: "security.protocol", value: "SSL")]
+            }
+            #expect(producer.map(\.part) == ["producer"], "\(producer)")
             cluster.setLeader(nil, topic: jobs, partition: 1)
             let leaderless = findings()
             #expect(leaderless.map(\.part) == ["topic \(jobs)"], "\(leaderless)")

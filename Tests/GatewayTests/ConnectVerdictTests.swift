@@ -59,6 +59,13 @@ struct APNSVerdictTests {
         }
     }
 
+    @Test func laterConnectionThatFailsIsBadAndNamesItsTopic() {
+        let failure = RequestClient.Failure(stage: .connect, message: "refused")
+        let result = APNSVerdict.laterConnection(failure, part: "apns a", topic: "a.b")
+        #expect(result.verdict == .bad && result.finding == "a.b: refused")
+        #expect(result.remedy?.isEmpty == false)
+    }
+
     @Test func goAwayOfTheCredentialIsJudgedLikeAnAnswer() {
         var failure = RequestClient.Failure(stage: .answer, message: "closed")
         failure.goAway = GoAwayReason(Array(#"{"reason":"BadCertificate"}"#.utf8))

@@ -25,6 +25,15 @@ struct CredentialCheckTests {
     private func problems(
         _ extra: String = "", environment: [String: String] = [:], now: Int64? = nil
     ) throws -> [ConfigurationProblem] {
+        let (configuration, places) = try load(extra, environment: environment)
+        return if let now { configuration.checkUsable(places: places, now: now) } else {
+            configuration.checkUsable(places: places)
+        }
+    }
+
+    private func load(
+        _ extra: String = "", environment: [String: String] = [:]
+    ) throws -> (configuration: Configuration, places: SettingPlaces) {
         let text = """
             kafka: {bootstrap-servers: "a:1"}
             credentials: {app: {type: certificate,
@@ -33,11 +42,8 @@ struct CredentialCheckTests {
             apps: [{name: news, topics: [com.example.news], credential: app}]
 
             """
-        let (configuration, places) = try Configuration.loadWithPlaces(
+        return try Configuration.loadWithPlaces(
             path: directory.write(text + extra, to: "sluice.yaml"), environment: environment)
-        return if let now { configuration.checkUsable(places: places, now: now) } else {
-            configuration.checkUsable(places: places)
-        }
     }
 
     private func line(_ problem: ConfigurationProblem?) -> Int? {
@@ -56,6 +62,55 @@ struct CredentialCheckTests {
         // A server other than APNs may ask for a certificate of its own kind.
         try write(authority.issueClient(commonName: "relay"))
         #expect(try problems() == [])
+    }
+
+    @Test func certificateOfATopicWithSuffixServesItsApp() throws {
+        for topic in ["com.example.news.voip", "com.example.news.complication"] {
+            try write(authority.issueClient(commonName: "a", userID: topic))
+            #expect(try problems() == [])
+            let file = try CertificateFile(reading: .file(directory.file("client.pem")))
+            let found = CertificateVerdict.topic(for: "com.example.news", of: file)
+            #expect(found?.name == topic)
+            #expect(found?.type == (topic.hasSuffix("voip") ? .voip : .complication))
+            #expect(CertificateVerdict.topic(for: "com.example", of: file) == nil)
+        }
+        try write(authority.issueClient(commonName: "a", userID: "com.example.news.other"))
+        #expect(try problems().count == 1)
+    }
+
+    @Test func datesAndTopicsKeepNoWorkerFromStarting() throws {
+        for (topic, validity) in [
+            ("com.example.news", CertificateValidity.expired), ("com.example.news", .future),
+            ("com.example.other", .days(365)),
+        ] {
+            try write(authority.issueClient(commonName: "a", userID: topic, validity: validity))
+            let (configuration, places) = try load()
+            #expect(configuration.checkStartable(places: places) == [])
+            #expect(configuration.certificateFaults(places: places).count == 1)
+            #expect(
+                configuration.certificateFaults(places: places) == configuration.checkUsable(places: places))
+        }
+    }
+
+    @Test func contentOfAFileAtAWrongPropertyIsNotPrinted() throws {
+        try write(authority.issueClient(commonName: "a", userID: "com.example.news"))
+        try directory.write("s3cret", to: "password")
+        for property in ["SECURITY_PROTOCOL", "DEBUG", "NO_SUCH"] {
+            let found = try problems(
+                environment: ["SLUICE_KAFKA__PROPERTIES__\(property)_FILE": directory.file("password")])
+            #expect(!found.isEmpty, "\(property)")
+            #expect(!"\(found)".contains("s3cret"), "\(found)")
+        }
+    }
+
+    @Test func fieldAmongPassedHeadersIsReported() throws {
+        try write(authority.issueClient(commonName: "a", userID: "com.example.news"))
+        for name in ["environment", "Event", "kind", "ttl", "apns-topic"] {
+            let found = try problems("jobs: {pass-headers: [\(name), x-own]}\n")
+            #expect(found.map(\.key) == ["jobs.pass-headers"], "\(found)")
+            #expect(line(found.first) == 6)
+        }
+        #expect(try problems("jobs: {pass-headers: [events, x-own]}\n") == [])
     }
 
     @Test func certificateOutOfDateIsReportedAtItsLine() throws {

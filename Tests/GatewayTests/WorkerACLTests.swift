@@ -102,6 +102,11 @@ struct WorkerACLTests {
             #expect(resource?["name"]?.text == name)
             #expect(resource?["patternType"]?.text == pattern)
         }
+        for name in ["123", "true", "null", "1e3"] {
+            let text = WorkerACL.kafkaUser(list, name: name, cluster: name, authentication: nil)
+            #expect(text.contains("\n  name: '\(name)'\n"))
+            #expect(text.contains("strimzi.io/cluster: '\(name)'\n"))
+        }
         #expect(
             !WorkerACL.kafkaUser(list, name: "a", cluster: "b", authentication: nil).contains(
                 "authentication:"))

@@ -71,6 +71,51 @@ struct ConnectCommandTests {
         #expect(try sluice("config", "check", "--connect", "--timeout", "0").exit == .status(64))
     }
 
+    /// A certificate that has expired is a mistake for the check. A worker that starts serves its other apps.
+    @Test func expiredCertificateStopsItsOwnAppOnly() throws {
+        try withParts { kafka, directory, path in
+            let issued = try CertificateAuthority(
+                certificatePEM: directory.read("ca.pem") ?? "",
+                privateKeyPEM: directory.read("ca-key.pem") ?? ""
+            ).issueClient(commonName: "old", userID: "com.example.old", validity: .expired)
+            try directory.write(issued.chainPEM, to: "old.pem")
+            try directory.write(issued.privateKeyPEM, to: "old.key")
+            let text = try #require(directory.read("sluice.yaml"))
+            try directory.write(
+                text + """
+
+                      - name: old
+                        topics: [com.example.old]
+                        credential: {type: certificate, certificate-file: old.pem, key-file: old.key}
+                    """, to: "sluice.yaml")
+            let check = try sluice("config", "check", path)
+            #expect(check.exit == .status(78))
+            #expect(check.standardError.contains("the certificate expired on "), "\(check.standardError)")
+            #expect(try sluice("config", "acls", path).exit == .status(0))
+
+            let worker = try ChildProcess(
+                Executables.sluice,
+                ["run", "--config", path, "--stop-with-input", "--ready-file", directory.file("worker")],
+                environment: ["SLUICE_ADMIN__LISTEN": "off"])
+            try worker.waits(for: "the worker has partitions") { directory.read("worker") != nil }
+            let job = """
+                {"kind":"push","device-token":"\(deviceToken)","topic":"com.example.news","push-type":"alert","payload":{}}
+                """
+            let produced = try sluice(
+                "produce", "-b", kafka.bootstrapServers, "--jobs-topic", kafka.topic("jobs"), "--file", "-",
+                input: job)
+            #expect(produced.exit == .status(0), "\(produced.standardError)")
+            let outcomes = try sluice(
+                "outcomes", "-b", kafka.bootstrapServers, "--from", kafka.topic("outcomes"), "--until-end",
+                "--json", "--wait", "60")
+            #expect(outcomes.standardOutput.contains("\"accepted\""), "\(outcomes.standardOutput)")
+            #expect(worker.standardError.contains("a certificate can't serve its apps"))
+            #expect(worker.standardError.contains("old.pem: the certificate expired on "))
+            worker.signal(SIGTERM)
+            #expect(try worker.wait() == .status(0), "\(worker.standardError)")
+        }
+    }
+
     @Test func aclsArePrintedInBothFormats() throws {
         let directory = try TemporaryDirectory("acls")
         try directory.write(CertificateAuthority(commonName: "test").privateKeyPEM, to: "key.p8")

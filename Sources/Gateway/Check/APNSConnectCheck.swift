@@ -33,15 +33,22 @@ struct APNSConnectCheck {
         }
     }
 
+    /// A topic, and a push type that it allows.
+    private typealias Target = (topic: String, type: PushType)
+
     private func check(
         _ pool: CredentialPoolPlan, _ topics: [String],
         clocks: (_ server: Int64, _ own: Int64) -> Void, _ report: (CheckResult) -> Void
     ) {
         let part = "apns \(pool.name)"
+        var targets = topics.map { Target($0, .background) }
         if let chain = pool.identity.tls.identity?.certificateChain,
             let file = try? CertificateFile(reading: chain)
         {
             report(APNSVerdict.certificate(file, part: part, now: ClockReading.now().wallSeconds))
+            targets = topics.map { topic in
+                CertificateVerdict.topic(for: topic, of: file).map { ($0.name, $0.type) } ?? (topic, .background)
+            }
         }
         var client = RequestClient(
             host: pool.pool.host, port: pool.pool.port, authority: pool.authority, tls: pool.identity.tls,
@@ -49,35 +56,39 @@ struct APNSConnectCheck {
         client.serverName = pool.pool.serverName
         client.timeout = timeout
         guard let keys = pool.identity.keys?.sources else {
-            check(client, topics, part: part, usesToken: false, isFirst: true, clocks: clocks, report)
+            check(client, targets, part: part, usesToken: false, isFirst: true, clocks: clocks, report)
             return
         }
+        var wasAnswered = true
         for (number, key) in keys.enumerated() {
             let part = keys.count == 1 ? part : "\(part), key \(key.credential.keyID)"
+            // Other keys would fail for the same cause.
+            guard wasAnswered else {
+                report(CheckResult(.unchecked, part, "not checked, because the server can't be reached"))
+                continue
+            }
             do {
                 client.authorization = try key.current(at: .now()).authorization
             } catch {
                 report(CheckResult(.bad, part, error.description, remedy: "name a key that can sign"))
                 continue
             }
-            let wasOpened = check(
-                client, topics, part: part, usesToken: true, isFirst: number == 0, clocks: clocks, report)
-            // Other keys would fail for the same cause.
-            if !wasOpened { return }
+            wasAnswered = check(
+                client, targets, part: part, usesToken: true, isFirst: number == 0, clocks: clocks, report)
         }
     }
 
     /// Sends a request for each topic, on a connection of its own.
     ///
     /// - Parameter isFirst: whether the stages of the connection are reported.
-    /// - Returns: false when no connection could be opened.
+    /// - Returns: false when a connection couldn't be opened, or the server was silent.
     @discardableResult
     private func check(
-        _ client: RequestClient, _ topics: [String], part: String, usesToken: Bool, isFirst: Bool,
+        _ client: RequestClient, _ targets: [Target], part: String, usesToken: Bool, isFirst: Bool,
         clocks: (_ server: Int64, _ own: Int64) -> Void, _ report: (CheckResult) -> Void
     ) -> Bool {
-        for (number, topic) in topics.prefix(Self.mostTopics).enumerated() {
-            let outcome = send(client, topic)
+        for (number, target) in targets.prefix(Self.mostTopics).enumerated() {
+            let outcome = send(client, target)
             if number == 0 {
                 let results = APNSVerdict.connection(outcome, part: part)
                 for result in results where isFirst || result.verdict != .good { report(result) }
@@ -87,27 +98,39 @@ struct APNSConnectCheck {
             {
                 clocks(date, ClockReading.now().wallSeconds)
             }
-            guard
-                let result = APNSVerdict.credential(
-                    outcome, part: part, topic: topic, usesToken: usesToken)
-            else { return false }
-            report(result)
+            let result = APNSVerdict.credential(
+                outcome, part: part, topic: target.topic, usesToken: usesToken)
+            if let result { report(result) }
+            guard case .failure(let failure) = outcome else { continue }
+            // A failure of the first connection is reported with its stages.
+            if result == nil, number > 0 {
+                report(APNSVerdict.laterConnection(failure, part: part, topic: target.topic))
+            }
+            // Each further topic would take the whole time again.
+            if result == nil || failure.isTimeout {
+                reportUnchecked(targets.count - number - 1, part, report)
+                return false
+            }
         }
-        if topics.count > Self.mostTopics {
-            report(
-                CheckResult(
-                    .unchecked, part, "\(topics.count - Self.mostTopics) further topics of the credential"))
-        }
+        reportUnchecked(targets.count - Self.mostTopics, part, report)
         return true
     }
 
+    private func reportUnchecked(_ count: Int, _ part: String, _ report: (CheckResult) -> Void) {
+        guard count > 0 else { return }
+        report(
+            CheckResult(
+                .unchecked, part, "\(count) further \(count == 1 ? "topic" : "topics") of the credential"))
+    }
+
     private func send(
-        _ client: RequestClient, _ topic: String
+        _ client: RequestClient, _ target: Target
     ) -> Result<RequestClient.Result, RequestClient.Failure> {
         let request = RequestClient.Request(
             .post, "/3/device/\(Self.impossibleToken)",
             headers: [
-                .init("apns-topic", topic), .init("apns-push-type", "background"),
+                .init("apns-topic", target.topic),
+                .init("apns-push-type", target.type.headerValue.description),
                 .init("apns-priority", "5"), .init("apns-expiration", "0"),
             ], body: Array(#"{"aps":{"content-available":1}}"#.utf8))
         do throws(RequestClient.Failure) {

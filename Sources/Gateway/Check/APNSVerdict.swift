@@ -33,6 +33,13 @@ enum APNSVerdict {
         return results
     }
 
+    /// Returns the result of a connection that couldn't be opened for a further topic.
+    static func laterConnection(
+        _ failure: RequestClient.Failure, part: String, topic: String
+    ) -> CheckResult {
+        CheckResult(.bad, part, "\(topic): \(failure.message)", remedy: remedy(for: failure))
+    }
+
     /// Returns what a stage that has passed found; nil when the stage has nothing to report.
     private static func finding(
         _ stage: RequestClient.Stage, _ progress: RequestClient.Progress

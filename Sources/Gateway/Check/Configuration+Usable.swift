@@ -1,6 +1,7 @@
 import Configuration
 import Glibc
 import Kafka
+import SluiceModel
 
 extension Configuration {
     /// Checks the settings that only their users can judge. Keys, certificates and authorities are loaded. librdkafka
@@ -13,7 +14,32 @@ extension Configuration {
     public func checkUsable(
         places: SettingPlaces, now: Int64 = Int64(time(nil))
     ) -> [ConfigurationProblem] {
-        CredentialCheck(configuration: self, places: places, now: now).problems() + kafkaProblems(places)
+        checkStartable(places: places) + certificateFaults(places: places, now: now)
+    }
+
+    /// Checks like ``checkUsable(places:now:)``, without dates and topics of certificates. A worker starts with such
+    /// faults, because they affect the apps of the certificate only.
+    public func checkStartable(places: SettingPlaces) -> [ConfigurationProblem] {
+        CredentialCheck(configuration: self, places: places, now: 0).problems() + kafkaProblems(places)
+            + passedFieldProblems(places)
+    }
+
+    /// Returns the names of fields among `jobs.pass-headers`: a field is read, and never returns on an outcome.
+    private func passedFieldProblems(_ places: SettingPlaces) -> [ConfigurationProblem] {
+        let fields = Set(JobField.allCases.compactMap { $0.headerName?.description })
+        return jobs.passHeaders.filter { fields.contains($0.lowercased()) }.map { name in
+            ConfigurationProblem(
+                key: "jobs.pass-headers", location: places.place(of: "jobs.pass-headers").location,
+                message: "`\(name)` is a field of jobs, which never returns on an outcome; remove the name")
+        }
+    }
+
+    /// Returns faults of certificates that can be loaded: their dates, and topics of other apps.
+    /// - Parameter now: seconds of Unix time.
+    public func certificateFaults(
+        places: SettingPlaces, now: Int64 = Int64(time(nil))
+    ) -> [ConfigurationProblem] {
+        CredentialCheck(configuration: self, places: places, now: now).certificateProblems()
     }
 
     private func kafkaProblems(_ places: SettingPlaces) -> [ConfigurationProblem] {
@@ -30,13 +56,16 @@ extension Configuration {
             do throws(KafkaError) {
                 try make(properties)
             } catch {
-                let key =
-                    Self.property(in: error.message, own).map { "kafka.\(section).\($0)" }
-                    ?? Self.property(in: error.message, kafka.properties).map { "kafka.properties.\($0)" }
-                    ?? "kafka"
-                let place = places.place(of: key)
+                let found =
+                    Self.property(in: error.message, own).map { (section, $0) }
+                    ?? Self.property(in: error.message, kafka.properties).map { ("properties", $0) }
+                let key = found.map { section, property in
+                    "kafka.\(section).\(property.name)\(property.file == nil ? "" : "-file")"
+                }
+                let place = places.place(of: key ?? "kafka")
                 let problem = ConfigurationProblem(
-                    key: key, location: place.location, message: error.message)
+                    key: key ?? "kafka", location: place.location,
+                    message: Self.withoutContents(error.message, found?.1, own + kafka.properties))
                 if !problems.contains(problem) { problems.append(problem) }
             }
         }
@@ -51,11 +80,33 @@ extension Configuration {
         return problems
     }
 
-    /// Returns the setting of the property that a message of librdkafka names; nil when it names none of these. The
-    /// longest name decides, because names can contain other names.
-    private static func property(in message: String, _ properties: [Kafka.Property]) -> String? {
+    /// Returns the property that a message of librdkafka names; nil when it names none of these. The longest name
+    /// decides, because names can contain other names.
+    private static func property(in message: String, _ properties: [Kafka.Property]) -> Kafka.Property? {
         properties.filter { message.contains($0.name) }
             .max { $0.name.utf8.count < $1.name.utf8.count }
-            .map { $0.file == nil ? $0.name : "\($0.name)-file" }
+    }
+
+    /// Returns a message without the contents of files, which are secrets.
+    ///
+    /// librdkafka quotes an invalid value, or a part of the value. So only texts without a value are kept.
+    ///
+    /// - Parameter named: the property that the message names, or nil.
+    private static func withoutContents(
+        _ message: String, _ named: Kafka.Property?, _ properties: [Kafka.Property]
+    ) -> String {
+        if let named, let file = named.file {
+            let keptTexts = [
+                "No such configuration property", "the value must stay", "the property must not be set",
+                "the value is not valid",
+            ]
+            let start = "kafka property \"\(named.name)\": "
+            let isKept = keptTexts.contains { message.hasPrefix(start + $0) }
+            return isKept
+                ? message : start + "the content of \(file) can't be used; name the file of this property"
+        }
+        return properties.reduce(message) { text, property in
+            property.file == nil ? text : text.replacing(property.value, with: "(the file's content)")
+        }
     }
 }

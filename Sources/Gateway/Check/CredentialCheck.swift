@@ -9,6 +9,7 @@ struct CredentialCheck {
     /// Seconds of Unix time.
     let now: Int64
 
+    /// Returns faults that keep a credential from being loaded.
     func problems() -> [ConfigurationProblem] {
         var problems: [ConfigurationProblem] = []
         if let file = configuration.apns.caFile, let fault = authorityFault(file) {
@@ -32,6 +33,23 @@ struct CredentialCheck {
         }
     }
 
+    /// Returns faults of certificates that can be loaded: their dates and topics.
+    func certificateProblems() -> [ConfigurationProblem] {
+        configuration.credentials.flatMap { credential -> [ConfigurationProblem] in
+            guard case .certificate(let path, _) = credential.kind,
+                let certificate = try? CertificateFile(reading: .file(path))
+            else { return [] }
+            let apps = configuration.apps.filter { $0.credentials.contains(credential.name) }
+            let faults = CertificateVerdict.faults(
+                of: certificate, bundleIdentifiers: apps.flatMap(\.topics), now: now)
+            return faults.map {
+                problem(
+                    path, "certificate-file", else: "\(section(of: credential)).certificate-file",
+                    "\(path): \($0)")
+            }
+        }
+    }
+
     private func problems(of credential: Configuration.Credential) -> [ConfigurationProblem] {
         let section = section(of: credential)
         func problem(_ file: String, _ setting: String, _ fault: String) -> ConfigurationProblem {
@@ -50,13 +68,7 @@ struct CredentialCheck {
         case .certificate(let certificateFile, let keyFile):
             var problems: [ConfigurationProblem] = []
             do throws(TLSError) {
-                let certificate = try CertificateFile(reading: .file(certificateFile))
-                let apps = configuration.apps.filter { $0.credentials.contains(credential.name) }
-                let faults = CertificateVerdict.faults(
-                    of: certificate, bundleIdentifiers: apps.flatMap(\.topics), now: now)
-                problems += faults.map {
-                    problem(certificateFile, "certificate-file", "\(certificateFile): \($0)")
-                }
+                _ = try CertificateFile(reading: .file(certificateFile))
             } catch {
                 problems.append(problem(certificateFile, "certificate-file", error.description))
             }

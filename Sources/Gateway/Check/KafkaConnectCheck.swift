@@ -33,7 +33,18 @@ struct KafkaConnectCheck {
             return facts
         }
         try? probe(&facts, setup)
+        if !kafka.producerProperties.isEmpty {
+            facts.producer = trial { () throws(KafkaError) in try askWithProducerProperties(setup) }
+        }
         return facts
+    }
+
+    /// Reads metadata of the outcomes topic with the properties of the producer. Nothing is written.
+    private func askWithProducerProperties(_ setup: KafkaSetup) throws(KafkaError) {
+        var properties = setup.producer
+        properties["log_level"] = "0"
+        let client = try KafkaAdmin(properties: properties)
+        _ = try client.metadata(topic: configuration.kafka.topics.outcomes, timeoutMilliseconds: timeout)
     }
 
     private var topics: [(KafkaFacts.Role, String)] {

@@ -53,6 +53,8 @@ struct KafkaFacts: Sendable, Equatable {
     var groupID: String
     /// Result of asking for the group's offsets.
     var group = Trial.notTried
+    /// Result of asking with the producer's own properties; not tried without any.
+    var producer = Trial.notTried
     /// Whether the worker may create missing topics.
     var createsTopics: Bool
     /// Largest batch of the producer in bytes: the smaller of `message.max.bytes` and `batch.size`.

@@ -24,6 +24,7 @@ enum KafkaVerdict {
         results += sizes(facts)
         results += partitions(facts)
         if let writing = writing(facts) { results.append(writing) }
+        if let producer = producer(facts) { results.append(producer) }
         results.append(group(facts))
         return results
     }
@@ -227,6 +228,18 @@ enum KafkaVerdict {
         ]
     }
 
+    /// Returns the result of the producer's own properties; nil without any.
+    private static func producer(_ facts: KafkaFacts) -> CheckResult? {
+        let part = "producer"
+        return switch facts.producer {
+        case .worked: CheckResult(.good, part, "reaches the brokers with kafka.producer-properties")
+        case .refused(let reason), .failed(let reason, nil):
+            CheckResult(.bad, part, reason, remedy: "correct kafka.producer-properties")
+        case .failed(let reason, let remedy?): CheckResult(.bad, part, reason, remedy: remedy)
+        case .notTried: nil
+        }
+    }
+
     private static func group(_ facts: KafkaFacts) -> CheckResult {
         let part = "group \(facts.groupID)"
         return switch facts.group {
@@ -237,7 +250,7 @@ enum KafkaVerdict {
             CheckResult(
                 .bad, part, reason, remedy: "grant Read on the group; `sluice config acls` prints all rights")
         case .failed(let reason, let remedy): CheckResult(.bad, part, reason, remedy: remedy ?? unreachable)
-        case .notTried: CheckResult(.unchecked, part, "not checked, because the jobs topic has no partition")
+        case .notTried: CheckResult(.unchecked, part, "not checked, because the jobs topic can't be read")
         }
     }
 }

@@ -35,9 +35,9 @@ extension WorkerACL {
             apiVersion: kafka.strimzi.io/v1beta2
             kind: KafkaUser
             metadata:
-              name: \(name)
+              name: \(yaml(name))
               labels:
-                strimzi.io/cluster: \(cluster)
+                strimzi.io/cluster: \(yaml(cluster))
             spec:
 
             """
@@ -65,6 +65,11 @@ extension WorkerACL {
         let hasCertificate = ["ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location"]
             .contains { properties[$0] != nil }
         return mechanism == nil && hasCertificate ? "tls" : nil
+    }
+
+    /// Returns a text of YAML, whatever a plain scalar would mean: `123`, `true` and `null` are names too.
+    private static func yaml(_ text: String) -> String {
+        "'" + text.replacing("'", with: "''") + "'"
     }
 
     /// Returns a word of a shell command that stands for the text.

@@ -2,7 +2,7 @@
 public enum ConnectionFault: Sendable, Equatable, CaseIterable {
     /// The client speaks TLS, and the broker's port does not.
     case brokerWithoutTLS
-    /// The broker's port speaks TLS, and the client does not.
+    /// The port ends the client's conversation: it speaks TLS, and the client does not, or no broker of Kafka.
     case brokerWithTLS
     /// The broker's certificate leads to no authority that the client trusts.
     case unknownAuthority
@@ -67,7 +67,7 @@ public enum ConnectionFault: Sendable, Equatable, CaseIterable {
         case .brokerWithoutTLS:
             "the broker's port doesn't speak TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or name the broker's TLS port"
         case .brokerWithTLS:
-            "the broker's port speaks TLS: set security.protocol to SSL or SASL_SSL, or name the broker's port without TLS"
+            "the port speaks TLS, or no Kafka broker answers there: set security.protocol to SSL or SASL_SSL, or name the broker's port without TLS"
         case .unknownAuthority:
             "the authority of the broker's certificate isn't trusted: name it in ssl.ca.location"
         case .certificateDate:

@@ -37,7 +37,7 @@ enum HeaderMistakes {
             else { continue }
             let distance = editDistance(name, candidate.header.bytes)
             guard distance <= limit, distance < best?.distance ?? .max,
-                isOfAPNs || candidate.limit > 1 || mayBeShort(name, candidate.header.bytes)
+                isOfAPNs || isMisspelling(name, of: candidate.header.bytes)
             else { continue }
             best = (candidate.header, distance)
         }
@@ -60,6 +60,46 @@ enum HeaderMistakes {
         return Candidate(
             header: header, letters: letters(of: header.bytes), limit: header.utf8CodeUnitCount < 10 ? 1 : 2)
     }
+
+    /// Returns whether a near name that isn't APNs' own can be a misspelling, and is no other word.
+    private static func isMisspelling(
+        _ name: UnsafeRawBufferPointer, of header: UnsafeRawBufferPointer
+    ) -> Bool {
+        if isOtherForm(name, of: header) { return false }
+        // `created-by` and `deliver-on` have another meaning.
+        if header.hasSuffix("-at") {
+            return lowercased(name[name.count - 2]) == UInt8(ascii: "a")
+                && lowercased(name[name.count - 1]) == UInt8(ascii: "t")
+        }
+        // `sns-topic` and `app-priority` belong to others.
+        if header.hasPrefixIgnoringCase(prefix) { return beginsLikeAPNs(name) }
+        return mayBeShort(name, header)
+    }
+
+    /// Returns whether the name is the header's word with another end: a letter more, or another last letter. Such
+    /// names are words of their own, as are `events`, `event1`, `delivers` and `duplicated`.
+    private static func isOtherForm(
+        _ name: UnsafeRawBufferPointer, of header: UnsafeRawBufferPointer
+    ) -> Bool {
+        guard name.count == header.count || name.count == header.count + 1 else { return false }
+        for index in 0..<name.count - 1 where lowercased(name[index]) != header[index] { return false }
+        return true
+    }
+
+    /// Returns whether the name begins with `a` and contains `pn`, or begins with the letters of `apns` in any order.
+    private static func beginsLikeAPNs(_ name: UnsafeRawBufferPointer) -> Bool {
+        guard name.count >= 4 else { return false }
+        if letters(of: UnsafeRawBufferPointer(rebasing: name[..<4])) == lettersOfAPNs { return true }
+        guard lowercased(name[0]) == UInt8(ascii: "a") else { return false }
+        for index in 1..<name.count - 1
+        where lowercased(name[index]) == UInt8(ascii: "p") && lowercased(name[index + 1]) == UInt8(ascii: "n")
+        {
+            return true
+        }
+        return false
+    }
+
+    private static let lettersOfAPNs = letters(of: ("apns" as StaticString).bytes)
 
     /// Returns whether a name at distance 1 can be a misspelling of a name that may be short. A name of five letters or
     /// fewer has other words as neighbours, such as `kid` and `find` of `kind`. Only an additional letter, or two

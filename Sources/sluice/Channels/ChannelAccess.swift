@@ -44,7 +44,7 @@ struct ChannelOptions: ParsableArguments {
 
     /// Returns the client that the options and the configuration describe.
     func access() throws -> ChannelAccess {
-        try ChannelAccess(self, try loadConfiguration(config))
+        try ChannelAccess(self, try loadConfiguration(config, .start).configuration)
     }
 }
 

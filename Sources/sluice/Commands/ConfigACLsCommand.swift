@@ -60,7 +60,7 @@ struct ConfigACLs: ParsableCommand {
     private var userName: String { String(principal.dropFirst(5)) }
 
     func run() throws {
-        let configuration = try loadConfiguration(file)
+        let configuration = try loadConfiguration(file, .settings).configuration
         let list = WorkerACL.needed(by: configuration)
         let text =
             switch format {

@@ -21,7 +21,8 @@ struct ConfigCommand: ParsableCommand {
                 --connect checks Kafka (TLS, SASL, topics, rights, replication, sizes), APNs (DNS, TCP, TLS, ALPN, each \
                 credential for its topics), the store's directory, the limit of open files, and clocks. It joins no \
                 group, writes no record, and sends nothing that can reach a device. Run it as the worker's user, on the \
-                worker's machine.
+                worker's machine. The cluster of `sluice kafka` creates each topic that is asked for, so a missing topic \
+                isn't found there.
 
                   ✓  works
                   !  works, but weakens a guarantee or is near a limit
@@ -52,7 +53,7 @@ struct ConfigCommand: ParsableCommand {
         }
 
         func run() throws {
-            let configuration = try loadConfiguration(file)
+            let configuration = try loadConfiguration(file, .all).configuration
             if !json {
                 Terminal.output("\(file ?? "environment"): ok")
                 for line in summary(of: configuration) { Terminal.output(line) }
@@ -132,13 +133,30 @@ struct ConfigCommand: ParsableCommand {
     }
 }
 
+/// Checks of a configuration before its use.
+enum ConfigurationChecks {
+    /// The settings alone; files must exist.
+    case settings
+    /// Settings, keys, certificates and Kafka's properties, as far as a fault stops the whole worker.
+    case start
+    /// The checks of a start, and dates and topics of certificates.
+    case all
+}
+
 /// Returns the configuration, or exits with status 78 and every mistake on standard error.
-func loadConfiguration(_ file: String?) throws -> Configuration {
+func loadConfiguration(
+    _ file: String?, _ checks: ConfigurationChecks
+) throws -> (configuration: Configuration, places: SettingPlaces) {
     do throws(ConfigurationError) {
         let (configuration, places) = try Configuration.loadWithPlaces(path: file)
-        let problems = configuration.checkUsable(places: places)
+        let problems =
+            switch checks {
+            case .settings: [ConfigurationProblem]()
+            case .start: configuration.checkStartable(places: places)
+            case .all: configuration.checkUsable(places: places)
+            }
         if !problems.isEmpty { throw ConfigurationError(problems: problems) }
-        return configuration
+        return (configuration, places)
     } catch {
         let shown = 100
         for problem in error.problems.prefix(shown) { Terminal.error("sluice: \(problem)") }

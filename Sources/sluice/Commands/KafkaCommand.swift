@@ -23,6 +23,7 @@ struct KafkaCommand: ParsableCommand {
                 pace the producer (sluice produce --rate).
               - There is no topic administration: name the topics here. A topic that
                 isn't named is created with 4 partitions when a client asks for it.
+                So `sluice config check --connect` can't find a missing topic here.
               - A fetch that finds no record waits for fetch.wait.max.ms (default
                 500 ms) even if a record arrives meanwhile. Set fetch.wait.max.ms low
                 (10) in consumers where latency matters.

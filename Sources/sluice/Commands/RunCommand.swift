@@ -61,10 +61,11 @@ struct RunCommand: ParsableCommand {
         // Memory is protected before a key is read.
         ProcessMemory.setDumpable(false)
         let callersMask = umask(0o077)
-        let configuration = try loadConfiguration(config)
+        let (configuration, places) = try loadConfiguration(config, .start)
         let stop = StopSignals(watchesInput: lifetime.stopWithInput, takesHangup: true)
         let logger = Logger(label: "sluice") { _ in LineLogHandler(configuration.log) }
         protectSecrets(configuration, logger)
+        logCertificateFaults(configuration, places, logger)
         let refusedHosts = AdminCounter()
         let endpoints = AdminEndpoints(refusedHosts: refusedHosts)
         let admin = try startAdmin(configuration, endpoints, refusedHosts, logger)
@@ -129,6 +130,17 @@ private func protectSecrets(_ configuration: Configuration, _ logger: Logger) {
     logger.info(
         "process protection applied",
         metadata: ["dumpable": "\(ProcessMemory.isDumpable ? "on" : "off")", "umask": "077"])
+}
+
+/// Logs certificates that can't serve their apps. The worker serves the other apps.
+private func logCertificateFaults(
+    _ configuration: Configuration, _ places: SettingPlaces, _ logger: Logger
+) {
+    for fault in configuration.certificateFaults(places: places) {
+        logger.error(
+            "a certificate can't serve its apps, whose pushes wait or fail; put a valid certificate into the file",
+            metadata: ["problem": "\(fault)"])
+    }
 }
 
 /// Starts the admin endpoint if it is configured. The endpoint answers from now on.
