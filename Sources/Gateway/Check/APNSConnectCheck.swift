@@ -47,7 +47,9 @@ struct APNSConnectCheck {
         {
             report(APNSVerdict.certificate(file, part: part, now: ClockReading.now().wallSeconds))
             targets = topics.map { topic in
-                CertificateVerdict.topic(for: topic, of: file).map { ($0.name, $0.type) } ?? (topic, .background)
+                CertificateVerdict.topic(for: topic, of: file).map { ($0.name, $0.type) } ?? (
+                    topic, .background
+                )
             }
         }
         var client = RequestClient(
