@@ -138,7 +138,7 @@ struct ConnectCommandTests {
         }
         let user = try sluice("config", "acls", path, "--format", "strimzi", "--cluster", "main")
         #expect(user.exit == .status(0))
-        #expect(user.standardOutput.contains("kind: KafkaUser\nmetadata:\n  name: sluice\n"))
+        #expect(user.standardOutput.contains("kind: KafkaUser\nmetadata:\n  name: 'sluice'\n"))
         for arguments in [
             ["--principal", "sluice"], ["--format", "strimzi", "--principal", "User:CN=a"],
             ["--format", "strimzi", "--cluster", "a b"], ["--format", "other"],
