@@ -146,7 +146,8 @@ import Testing
                     key: key, value: payload,
                     headers: example["headers"].children.map { ($0.0, $0.1.text.map { Array($0.utf8) }) })
                 switch decoder.decode(record) {
-                case .success(.push(let push)): kinds[push.isBroadcast ? "broadcast" : "push", default: 0] += 1
+                case .success(.push(let push)):
+                    kinds[push.isBroadcast ? "broadcast" : "push", default: 0] += 1
                 case .success(.control(let kind, _, _, _)): kinds[kind.name.text, default: 0] += 1
                 case .failure(let error): Issue.record("\(message)/\(example["name"].text ?? ""): \(error)")
                 }
