@@ -27,7 +27,8 @@ public struct ClockReading: Sendable, Equatable {
 ///     started late        ├─ t₀ ──── 21 min ────┤──── t₁ ─────────────│
 ///
 /// A replica that starts shortly before a step keeps its first token for 21 minutes, so at most until the token's age is
-/// 51 minutes. A few steps later that replica changes with the others. The policy renews a token early when APNs refused it or the clock stepped, but not within the 21 minutes.
+/// 51 minutes. A few steps later that replica changes with the others. The policy renews a token early when APNs refused
+/// it or the clock stepped, but not within the 21 minutes.
 ///
 /// The clock stepped when the token's date is in the future by more than the tolerance. The clock also stepped when the
 /// date is older than the token's age by the monotonic clock.

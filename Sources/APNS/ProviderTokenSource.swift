@@ -1,4 +1,5 @@
 import Glibc
+import SluiceModel
 import Synchronization
 
 /// The provider tokens of one signing key and team, shared by all connections and event loops. APNs wants one token per
@@ -102,14 +103,9 @@ public final class ProviderTokenSource: Sendable {
         return now.monotonicSeconds < until ? until : nil
     }
 
-    /// Returns a number that follows from the names of key and team (FNV-1a), equal in all processes.
+    /// Returns a number that follows from the names of key and team, equal in all processes.
     static func number(of keyID: KeyID, _ teamID: TeamID) -> UInt64 {
-        var hash: UInt64 = 0xcbf2_9ce4_8422_2325
-        for byte in "\(teamID).\(keyID)".utf8 {
-            hash = (hash ^ UInt64(byte)) &* 0x100_0000_01b3
-        }
-        // The low bits of FNV-1a alone depend on few bits of the names.
-        return hash >> 32 ^ hash & 0xffff_ffff
+        Array("\(teamID).\(keyID)".utf8).withUnsafeBytes { IdentityHasher(key0: 0, key1: 0).bytes($0) }
     }
 
     /// Error of the last attempt to sign; nil when the attempt succeeded.

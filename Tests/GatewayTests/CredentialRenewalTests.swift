@@ -228,12 +228,15 @@ import Testing
             let workers = try (0..<10).map { number in
                 try bed.worker(tokens: tokens) { $0.kafka.groupID += "-\(number)" }
             }
+            // The first requests come early in a step, as in a fleet that has run for a while.
+            try eventually("a step begins") {
+                let now = ClockReading.now()
+                return now.wallSeconds == (try probe.current(at: now)).issuedAtSeconds
+            }
             var dates: Set<Int64> = []
             var rounds = 0
             while dates.count < 3 {
                 let now = ClockReading.now()
-                // The first requests come early in a step, as in a fleet that has run for a while.
-                if rounds == 0, now.wallSeconds != (try probe.current(at: now)).issuedAtSeconds { continue }
                 dates.insert(try probe.current(at: now).issuedAtSeconds)
                 try bed.produce(3, seed: UInt64(2000 + rounds))
                 rounds += 1

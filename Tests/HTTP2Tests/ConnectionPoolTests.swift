@@ -142,7 +142,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         switch event {
         case .opened: happened.append("opened")
         case .closed(_, _, let reason): happened.append("closed: \(reason)")
-        case .goAway(_, let code, let data):
+        case .goAway(_, _, let code, let data):
             happened.append("goaway \(code) \(String(decoding: data, as: UTF8.self))")
         case .resolveFailed: happened.append("resolve failed")
         case .resolver(let change): happened.append("resolver: \(change)")

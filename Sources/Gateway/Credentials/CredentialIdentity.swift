@@ -1,6 +1,5 @@
 import APNS
 import Configuration
-import Foundation
 import HTTP2
 
 /// A credential's identity towards APNs, loaded from its files and checked.
@@ -61,12 +60,9 @@ struct CredentialLoader {
         let setting = isOwn ? "credentials.\(credential.name).proxy" : "apns.proxy"
         var password: String?
         if let file = proxy.passwordFile {
-            do {
-                let text = try String(contentsOfFile: file, encoding: .utf8)
-                password = text.split(whereSeparator: \.isNewline).first.map(String.init)
-            } catch {
-                throw .credential(
-                    "\(setting).password-file: cannot read \(file); check that it exists and is readable")
+            switch SecretFile.read(file) {
+            case .success(let text): password = text.split(whereSeparator: \.isNewline).first.map(String.init)
+            case .failure(let fault): throw .credential("\(setting).password-file: \(fault.text)")
             }
             guard password != nil else {
                 throw .credential(

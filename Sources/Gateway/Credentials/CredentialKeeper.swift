@@ -221,7 +221,7 @@ final class CredentialKeeper: Sendable {
         let others = [endpoint.caFile, endpoint.proxy?.passwordFile].compactMap { $0 }
         for file in credential.kind.files.map(\.path) + others {
             let bytes = try? BoundedFile.read(file, limit: largestFile)
-            contents[file] = .some(bytes.map { $0.withUnsafeBytes { hasher.collapseIdentifier($0) } })
+            contents[file] = .some(bytes.map { $0.withUnsafeBytes { hasher.bytes($0) } })
         }
         return Fingerprint(credential: credential, endpoint: endpoint, contents: contents)
     }

@@ -58,8 +58,8 @@ struct RouteTable: ~Copyable {
 
     init(apps: [String: AppRoute]) {
         self.apps = apps
-        // Each bundle has at most as many topics as there are suffixes, and one of broadcasts. Jobs name one of two environments or none.
-        // The table is at most half full.
+        // Each bundle has at most as many topics as there are suffixes, and one of broadcasts. Jobs name one of two
+        // environments or none. The table is at most half full.
         var size = 64
         while size < 2 * 3 * apps.count * (PushType.allCases.count + 1) { size *= 2 }
         entries = Array(repeating: nil, count: size)
@@ -98,15 +98,14 @@ struct RouteTable: ~Copyable {
         return route
     }
 
-    /// Returns the numbers of a topic that pushes have named, one for each environment; `nil` in the places of others.
-    func numbers(of topic: UnsafeRawBufferPointer) -> (UInt16?, UInt16?, UInt16?) {
+    /// Returns the numbers of a topic that pushes have named: one for each environment.
+    func numbers(of topic: UnsafeRawBufferPointer) -> Set<UInt16> {
         let hash = fnv1a(topic)
-        let any = entries[position(of: topic, Form(), hash)]?.route.number
-        var production = entries[position(of: topic, Form(environment: .production), hash)]?.route.number
-        var development = entries[position(of: topic, Form(environment: .development), hash)]?.route.number
-        if production == any { production = nil }
-        if development == any { development = nil }
-        return (any, production, development)
+        let environments = [nil, JobEnvironment.production, .development]
+        return Set(
+            environments.compactMap {
+                entries[position(of: topic, Form(environment: $0), hash)]?.route.number
+            })
     }
 
     /// Returns the name of the topic with this number, for people.

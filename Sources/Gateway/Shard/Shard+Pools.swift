@@ -36,8 +36,8 @@ extension Shard {
             {
                 pool.stop(reason: "\(error)", retryAfter: .seconds(300))
             }
-        case .goAway(let connection, let code, let debugData):
-            connectionEnds(connection, code, GoAwayReason(debugData), owner)
+        case .goAway(let connection, let generation, let code, let debugData):
+            connectionEnds(connection, generation, code, GoAwayReason(debugData), owner)
         case .resolveFailed(let error):
             logger.error(
                 "the host name of APNs can't be resolved",
@@ -62,7 +62,8 @@ extension Shard {
 
     /// Handles a GOAWAY. A refused topic is recognized by the requests that the GOAWAY ends: ``topicRefused(in:)``.
     private func connectionEnds(
-        _ connection: UInt32, _ code: HTTP2ErrorCode, _ reason: GoAwayReason, _ owner: CredentialPool
+        _ connection: UInt32, _ generation: UInt32, _ code: HTTP2ErrorCode, _ reason: GoAwayReason,
+        _ owner: CredentialPool
     ) {
         counters.goAways[Int(reason.reason.rawValue)] += 1
         counters.lastGoAways[Int(reason.reason.rawValue)] = wallClockMilliseconds()
@@ -71,7 +72,6 @@ extension Shard {
             metadata: owner.metadata([
                 "connection": "\(connection)", "code": "\(code)", "reason": "\(reason)",
             ]))
-        let generation = owner.connections.generation(ofConnection: connection)
         switch reason.scope {
         case .credential:
             if owner.isReplaced(after: reason.reason, on: generation, "\(reason)", logger: logger) { break }

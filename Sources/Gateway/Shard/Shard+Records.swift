@@ -288,9 +288,8 @@ extension Shard {
     private func cancel(
         _ device: DeviceKey, _ collapseKey: UInt64, of topic: UnsafeRawBufferPointer, _ place: RecordPlace
     ) -> (OutcomeKind, UInt32?) {
-        let numbers = routes.numbers(of: topic)
         var result = (OutcomeKind.notFound, UInt32?.none)
-        for case let number? in [numbers.0, numbers.1, numbers.2] {
+        for number in routes.numbers(of: topic) {
             let (kind, count) = cancel(device, .collapseKey(collapseKey, topic: number), place)
             switch (result.0, kind) {
             case (.cancelled, .cancelled): result.1 = (result.1 ?? 0) + (count ?? 0)

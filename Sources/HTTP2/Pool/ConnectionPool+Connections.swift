@@ -104,7 +104,8 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
                 delegate.pool(
                     self,
                     happened: .goAway(
-                        connection: connection.number, code: HTTP2ErrorCode(rawValue: event.code),
+                        connection: connection.number, generation: connection.generation,
+                        code: HTTP2ErrorCode(rawValue: event.code),
                         debugData: Array(event.body.prefix(256))))
             case .capacityChanged, .pingAnswered: break
             }

@@ -192,9 +192,6 @@ public final class ConnectionPool {
         case ifOpeningsAreAllowed
     }
 
-    /// Generation of the credential with which connections are opened; from 0.
-    public var generation: UInt32 { machine.generation }
-
     /// Credential of connections, and the way to the server.
     public struct Identity {
         public var context: TLSContext
@@ -244,11 +241,6 @@ public final class ConnectionPool {
     /// Whether a connection of the generation exists, in any state.
     public func hasConnection(ofGeneration generation: UInt32) -> Bool {
         machine.members.contains { $0.phase != .free && $0.generation == generation }
-    }
-
-    /// Returns the generation of the credential of a connection.
-    public func generation(ofConnection number: UInt32) -> UInt32 {
-        Int(number) < machine.members.count ? machine.members[Int(number)].generation : machine.generation
     }
 
     /// Drains one connection and opens another in its place.

@@ -4,8 +4,9 @@ public enum PoolEvent: Sendable {
     case opened(connection: UInt32, address: String, tls: String, handshakeNanoseconds: UInt64)
     /// A connection, open or still opening, is closed. `generation`: that of its credential.
     case closed(connection: UInt32, generation: UInt32, reason: ConnectionCloseReason)
-    /// The server announced the end of a connection; `debugData` holds at most 256 bytes of its reason.
-    case goAway(connection: UInt32, code: HTTP2ErrorCode, debugData: [UInt8])
+    /// The server announced the end of a connection. `generation`: that of its credential; `debugData`: at most 256 bytes of
+    /// the server's reason.
+    case goAway(connection: UInt32, generation: UInt32, code: HTTP2ErrorCode, debugData: [UInt8])
     /// A look-up of the host's addresses failed.
     case resolveFailed(ResolverError)
     /// The resolver fell silent, or answers again.

@@ -21,7 +21,10 @@ public struct IdentityHasher: Sendable {
     }
 
     /// Hashes a collapse identifier, byte for byte; never 0.
-    public func collapseIdentifier(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
+    public func collapseIdentifier(_ bytes: UnsafeRawBufferPointer) -> UInt64 { self.bytes(bytes) }
+
+    /// Hashes any bytes; never 0.
+    public func bytes(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
         var hash = SipHash128(key0: key0, key1: key1)
         hash.append(bytes, setting: 0)
         return max(1, hash.finish().0)
