@@ -58,6 +58,12 @@ let package = Package(
             path: "\(machines)/DeliveryCore", exclude: mutations == nil ? ["README.md"] : [],
             swiftSettings: hot),
 
+        .target(
+            name: "DeviceModel",
+            dependencies: [
+                "SluiceModel", .product(name: "HeapModule", package: "swift-collections"),
+            ], swiftSettings: hot),
+
         // C libraries.
         .systemLibrary(
             name: "CNghttp2", pkgConfig: "libnghttp2", providers: [.apt(["libnghttp2-dev"])]),
@@ -113,7 +119,7 @@ let package = Package(
             exclude: ["README.md"], swiftSettings: strict),
         .target(
             name: "APNSSimulator",
-            dependencies: ["EventLoop", "HTTP2", "SluiceModel", "COpenSSL"],
+            dependencies: ["DeviceModel", "EventLoop", "HTTP2", "SluiceModel", "COpenSSL"],
             swiftSettings: strict),
         .executableTarget(
             name: "sluice",
@@ -207,6 +213,9 @@ let package = Package(
                 "TestSupport",
                 "sluice",
             ],
+            swiftSettings: strict),
+        .testTarget(
+            name: "DeviceModelTests", dependencies: ["DeviceModel", "SluiceModel", "TestSupport"],
             swiftSettings: strict),
         .testTarget(
             name: "APNSSimulatorTests", dependencies: ["APNSSimulator", "TestSupport"],

@@ -1,0 +1,3 @@
+/// Live Activities of an app on a device.
+struct ActivityList: Sendable {
+}

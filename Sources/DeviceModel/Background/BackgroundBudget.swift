@@ -1,0 +1,3 @@
+/// Wakes of an app by silent pushes.
+struct BackgroundBudget: Sendable {
+}

@@ -1,0 +1,103 @@
+import SluiceModel
+
+/// Step in the fate of a push.
+struct PushStep: Sendable {
+    /// Milliseconds since the push's arrival.
+    var after: UInt32
+    var rule: DeviceRule
+}
+
+/// A push as the journal keeps it.
+struct PushRecord: Sendable {
+    var number: UInt64
+    /// Arrival in milliseconds since 1970.
+    var at: Int64
+    var apnsID: APNSID
+    /// Index of the token; `TokenTable.none` for an unknown token and a broadcast.
+    var token: UInt32
+    /// Device; nil for an unknown token.
+    var device: UInt32?
+    /// Index of the app; nil for an app that is unknown.
+    var app: UInt16?
+    var purpose: TokenPurpose
+    var type: PushType
+    var priority: Priority
+    var environment: PushEnvironment
+    var reason: Reason = .absent
+    var fate: Fate
+    /// `apns-expiration` in seconds since 1970; nil without the header.
+    var expiration: Int64?
+    var collapseID: String?
+    var payload: [UInt8]
+    var steps: [PushStep] = []
+}
+
+/// The latest pushes, in the order of their numbers. Bounded: the oldest push leaves first.
+struct PushJournal: Sendable {
+    private var records: [PushRecord] = []
+    private let limit: Int
+    /// Number of the next push.
+    private(set) var next: UInt64 = 1
+    /// Pushes by their latest state, also those that have left.
+    private(set) var fates = [UInt64](repeating: 0, count: Fate.allCases.count)
+
+    init(limit: Int) { self.limit = max(1, limit) }
+
+    /// Oldest number that is kept.
+    var oldest: UInt64 { next - UInt64(records.count) }
+
+    private func index(_ number: UInt64) -> Int? {
+        guard number < next, number >= oldest else { return nil }
+        return Int((number - 1) % UInt64(limit))
+    }
+
+    /// Adds a record, whose number is set here.
+    /// - Returns: the number.
+    mutating func append(_ record: PushRecord) -> UInt64 {
+        var record = record
+        record.number = next
+        fates[Int(record.fate.rawValue)] += 1
+        if records.count < limit {
+            records.append(record)
+        } else {
+            records[Int((next - 1) % UInt64(limit))] = record
+        }
+        next += 1
+        return record.number
+    }
+
+    subscript(number: UInt64) -> PushRecord? { index(number).map { records[$0] } }
+
+    /// Most steps of a push; further ones are not kept.
+    static let mostSteps = 64
+
+    mutating func add(_ rule: DeviceRule, to number: UInt64, now: Int64) {
+        guard let index = index(number), records[index].steps.count < Self.mostSteps else { return }
+        let after = UInt32(clamping: now - records[index].at)
+        records[index].steps.append(PushStep(after: after, rule: rule))
+    }
+
+    /// Sets the latest state. Returns whether it differs from the former one.
+    mutating func set(_ fate: Fate, of number: UInt64) -> Bool {
+        guard let index = index(number), records[index].fate != fate else { return false }
+        fates[Int(records[index].fate.rawValue)] -= 1
+        fates[Int(fate.rawValue)] += 1
+        records[index].fate = fate
+        return true
+    }
+
+    /// Visits the pushes from the newest, before a number, until `body` returns false.
+    func visit(before: UInt64?, _ body: (borrowing PushRecord) -> Bool) {
+        var number = min(before ?? next, next)
+        while number > oldest {
+            number -= 1
+            guard let index = index(number), body(records[index]) else { return }
+        }
+    }
+
+    mutating func removeAll() {
+        records = []
+        next = 1
+        fates = [UInt64](repeating: 0, count: Fate.allCases.count)
+    }
+}

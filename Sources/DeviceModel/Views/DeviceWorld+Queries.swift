@@ -1,0 +1,124 @@
+/// Searches over devices and tokens.
+extension DeviceWorld {
+    /// Device of a token in hexadecimal text; nil: none has the token.
+    public func device(ofToken text: String) -> UInt32? {
+        let index = Array(text.utf8).withUnsafeBytes { tokens.find($0) }
+        guard let index else { return nil }
+        let device = tokens[index].device
+        return devices[Int(device)] == nil ? nil : device
+    }
+
+    /// Tokens that match, in the order of their making.
+    public func tokens(_ query: TokenQuery) -> [TokenView] {
+        var found: [TokenView] = []
+        var skipped = 0
+        let app = query.app.map { appTable.find($0) }
+        for index in 0..<UInt32(tokens.count) {
+            if found.count >= query.limit { break }
+            let record = tokens[index]
+            guard query.device == nil || record.device == query.device, app == nil || record.app == app!,
+                query.purpose == nil || record.purpose == query.purpose,
+                query.environment == nil || record.environment == query.environment
+            else { continue }
+            skipped += 1
+            if skipped > query.offset { found.append(view(token: index)) }
+        }
+        return found
+    }
+
+    /// Devices that match, a page of them.
+    public func devices(_ query: DeviceQuery) -> DevicePage {
+        let limit = max(0, query.limit)
+        let offset = max(0, query.offset)
+        // Without a condition nothing is searched, so that a scrolled grid of many devices stays quick.
+        if query.query?.isEmpty ?? true, query.app == nil, query.filter == nil, query.order == .id,
+            counts.all == devices.count
+        {
+            let range = min(offset, devices.count)..<min(offset + limit, devices.count)
+            return DevicePage(
+                total: devices.count, offset: offset, items: range.compactMap { summary(UInt32($0)) })
+        }
+        let text = (query.query?.isEmpty ?? true) ? nil : query.query?.lowercased()
+        let named = text.flatMap { device(ofToken: $0) } ?? text.flatMap { deviceOfPush($0) }
+        let app = query.app.map { appTable.find($0) }
+        var found: [UInt32] = []
+        for index in devices.indices {
+            guard let device = devices[index] else { continue }
+            let id = UInt32(index)
+            if let app, !(app.map { device.installation($0) != nil } ?? false) { continue }
+            if let filter = query.filter, !passes(device, filter) { continue }
+            if let text, named != id, named != nil || !matches(device, id, text) { continue }
+            found.append(id)
+        }
+        if query.order == .recent {
+            found.sort { (devices[Int($0)]!.lastPushAt, $1) > (devices[Int($1)]!.lastPushAt, $0) }
+        }
+        return DevicePage(
+            total: found.count, offset: offset,
+            items: found.dropFirst(offset).prefix(limit).compactMap { summary($0) })
+    }
+
+    private func passes(_ device: Device, _ filter: DeviceQuery.Filter) -> Bool {
+        switch filter {
+        case .online: device.state.value.isReachable
+        case .offline: !device.state.value.isReachable
+        case .unread: device.installations.contains { deliveredCount($0) > 0 }
+        case .activity: device.installations.contains { activityCount($0) > 0 }
+        }
+    }
+
+    private func deviceOfPush(_ text: String) -> UInt32? {
+        guard text.utf8.count == 36 else { return nil }
+        var found: UInt32?
+        journal.visit(before: nil) { record in
+            guard "\(record.apnsID)" == text else { return true }
+            found = record.device
+            return false
+        }
+        return found
+    }
+
+    private func matches(_ device: Device, _ id: UInt32, _ text: String) -> Bool {
+        if device.name(id).lowercased().contains(text) { return true }
+        for installation in device.installations {
+            if tokens(of: installation).contains(where: { tokens.text($0).hasPrefix(text) }) { return true }
+            for notification in installation.centre.delivered {
+                let line = line(
+                    of: notification.payload, app: installation.app, language: device.state.value.language)
+                if line?.lowercased().contains(text) ?? false { return true }
+            }
+        }
+        return false
+    }
+
+    private func summary(_ id: UInt32) -> DeviceSummary? {
+        guard let device = devices[Int(id)] else { return nil }
+        let state = device.state.value
+        var newest: (at: Int64, payload: [UInt8], app: UInt16)?
+        var badge = 0
+        var delivered = 0
+        var stored = 0
+        var activities = 0
+        for installation in device.installations {
+            badge += Int(installation.badge)
+            delivered += deliveredCount(installation)
+            activities += activityCount(installation)
+            if storage.count > 0 {
+                for purpose in TokenPurpose.allCases
+                where storage[StorageKey(device: id, app: installation.app, purpose: purpose)] != nil {
+                    stored += 1
+                }
+            }
+            if let last = self.newest(installation), newest.map({ $0.at <= last.at }) ?? true {
+                newest = (last.at, last.payload, installation.app)
+            }
+        }
+        return DeviceSummary(
+            id: id, name: device.name(id), isOnline: state.isReachable, isLocked: state.isLocked,
+            badge: badge,
+            delivered: delivered, stored: stored, activities: activities,
+            lastPushAt: device.lastPushAt == 0 ? nil : device.lastPushAt,
+            lastText: newest.flatMap { line(of: $0.payload, app: $0.app, language: state.language) },
+            lastApp: newest.map { appTable[$0.app].bundle })
+    }
+}

@@ -1,0 +1,220 @@
+import SluiceModel
+
+/// Pushes that reach APNs.
+extension DeviceWorld {
+    /// Takes a push that has passed APNs' other checks: finds its device, and delivers, stores or drops it.
+    public mutating func receive(_ push: ArrivedPush, now: Int64) -> PushAnswer {
+        advance(to: now)
+        let (length, purpose) = TopicSuffix.split(push.topic, type: push.type)
+        let bundle = push.topic[..<length]
+        guard let token = tokens.find(push.token) ?? adopt(push, bundle, purpose, now: now) else {
+            return refuse(push, .badDeviceToken, .unknownToken, token: nil, now: now)
+        }
+        let record = tokens[token]
+        if record.environment != push.environment {
+            return refuse(push, .badDeviceToken, .otherEnvironment, token: token, now: now)
+        }
+        guard record.purpose.shares(purpose), appTable.isBundle(record.app, bundle) else {
+            return refuse(push, .deviceTokenNotForTopic, .otherTopic, token: token, now: now)
+        }
+        if let since = record.invalidSince {
+            if record.hasLostPush, let goneAt = record.goneAt, goneAt <= now {
+                return refuse(
+                    push, record.reason, record.reason == .expiredToken ? .tokenExpired : .tokenGone,
+                    token: token, since: since, now: now)
+            }
+            tokens[token].hasLostPush = true
+            let number = enter(push, token: token, reason: .absent, fate: .accepted, now: now)
+            note(.accepted, number, now: now)
+            note(.lostToUninstalled, number, now: now)
+            conclude(.dropped, number, device: record.device, app: record.app, now: now)
+            return .accepted
+        }
+        let number = enter(push, token: token, reason: .absent, fate: .accepted, now: now)
+        note(.accepted, number, now: now)
+        devices[Int(record.device)]?.lastPushAt = now
+        let expires =
+            push.expiration.map {
+                min($0.multipliedReportingOverflow(by: 1_000).partialValue, now + PushStorage.longest)
+            }
+            ?? now + PushStorage.longest
+        deliver(
+            TransitPush(
+                number: number, apnsID: push.apnsID, at: now, device: record.device, app: record.app,
+                token: token, purpose: record.purpose, type: push.type, priority: push.priority,
+                collapseID: push.collapseID.map { String(decoding: $0, as: UTF8.self) }, expires: expires,
+                payload: Array(push.payload)),
+            now: now)
+        return .accepted
+    }
+
+    private mutating func refuse(
+        _ push: ArrivedPush, _ reason: Reason, _ rule: DeviceRule, token: UInt32?, since: Int64? = nil,
+        now: Int64
+    ) -> PushAnswer {
+        let number = enter(push, token: token, reason: reason, fate: .rejected, now: now)
+        note(rule, number, now: now)
+        report(
+            .push, device: token.map { tokens[$0].device }, app: token.map { tokens[$0].app }, push: number,
+            detail: "\(reason.name)", now: now)
+        return .refused(reason, since: since)
+    }
+
+    private mutating func enter(
+        _ push: ArrivedPush, token: UInt32?, reason: Reason, fate: Fate, now: Int64
+    ) -> UInt64 {
+        let (length, purpose) = TopicSuffix.split(push.topic, type: push.type)
+        let app =
+            token.map { tokens[$0].app }
+            ?? appTable.find(String(decoding: push.topic[..<length], as: UTF8.self))
+        return journal.append(
+            PushRecord(
+                number: 0, at: now, apnsID: push.apnsID, token: token ?? TokenTable.none,
+                device: token.map { tokens[$0].device }, app: app, purpose: purpose, type: push.type,
+                priority: push.priority, environment: push.environment, reason: reason, fate: fate,
+                expiration: push.expiration,
+                collapseID: push.collapseID.map { String(decoding: $0, as: UTF8.self) },
+                payload: Array(push.payload)))
+    }
+
+    /// Makes a device for an unknown token, as far as the settings allow it.
+    private mutating func adopt(
+        _ push: ArrivedPush, _ bundle: Slice<UnsafeRawBufferPointer>, _ purpose: TokenPurpose, now: Int64
+    ) -> UInt32? {
+        guard settings.unknownTokens == .adopt, counts.all < settings.maximumDevices,
+            let bytes = Hexadecimal.decode(push.token)
+        else { return nil }
+        let name = String(decoding: bundle, as: UTF8.self)
+        guard let app = appTable.find(name) ?? appTable.declare(AppDeclaration(bundle: name)) else {
+            return nil
+        }
+        let device = makeDevice(name: nil, now: now)
+        var installation = Installation(app: app, settings: sharedSettings)
+        installation.wasLaunched = true
+        installation.authorization = .authorized
+        let index = tokens.add(
+            TokenRecord(
+                bytes: bytes, device: device, app: app, purpose: purpose, environment: push.environment),
+            text: push.token)
+        installation.firstToken = index
+        devices[Int(device)]?.installations.append(installation)
+        report(.token, device: device, app: app, token: index, now: now)
+        return index
+    }
+
+    // MARK: - From APNs to the device
+
+    /// Delivers a push, or stores it for a device that is not reachable or rests.
+    mutating func deliver(_ push: TransitPush, now: Int64) {
+        let key = StorageKey(device: push.device, app: push.app, purpose: push.purpose.slot)
+        guard let rule = obstacle(push, now: now) else {
+            if push.priority == .immediate { wakeForImmediate(push.device, now: now) }
+            note(.deliveredNow, push.number, now: now)
+            return arrive(push, now: now)
+        }
+        note(rule, push.number, now: now)
+        guard push.expires > now else {
+            note(.notStored, push.number, now: now)
+            return conclude(.dropped, push.number, device: push.device, app: push.app, now: now)
+        }
+        if let former = storage.store(push, at: key, rule: rule, now: now) {
+            note(.replacedInStorage, former.push.number, now: now)
+            conclude(.replaced, former.push.number, device: push.device, app: push.app, now: now)
+        }
+        conclude(.stored, push.number, device: push.device, app: push.app, now: now)
+        due.schedule(.stored(key, push: push.number), at: push.expires)
+        if rule == .storedForPower {
+            let wait = Int64(random.next() % UInt64(max(1, settings.goodMoment)))
+            due.schedule(.goodMoment(key, push: push.number), at: now + 1 + wait)
+        }
+    }
+
+    /// Rule that keeps a push from its device; nil: none does.
+    private func obstacle(_ push: TransitPush, now: Int64) -> DeviceRule? {
+        let state = state(push.device)
+        if !state.isPoweredOn { return .storedPoweredOff }
+        if !state.isReachable { return .storedOffline }
+        // Priority 5 and 1 spare a device that rests. The moment is assumed.
+        let rests = !state.isScreenOn && !state.isCharging
+        return push.priority != .immediate && rests ? .storedForPower : nil
+    }
+
+    /// Delivers what is stored for a device, oldest first.
+    /// - Parameter forPower: whether only pushes that wait for a good moment are delivered.
+    mutating func deliverStored(_ device: UInt32, forPower: Bool = false, now: Int64) {
+        guard let found = devices[Int(device)], state(device).isReachable else { return }
+        var waiting: [PushStorage.Stored] = []
+        for installation in found.installations {
+            for purpose in TokenPurpose.allCases {
+                let key = StorageKey(device: device, app: installation.app, purpose: purpose)
+                guard let stored = storage[key], !forPower || stored.rule == .storedForPower,
+                    let taken = storage.take(key)
+                else { continue }
+                waiting.append(taken)
+            }
+        }
+        for stored in waiting.sorted(by: { $0.order < $1.order }) {
+            guard stored.push.expires > now else {
+                note(.expiredInStorage, stored.push.number, now: now)
+                conclude(.expired, stored.push.number, device: device, app: stored.push.app, now: now)
+                continue
+            }
+            if !forPower, obstacle(stored.push, now: now) != nil {
+                deliver(stored.push, now: now)
+                continue
+            }
+            note(.deliveredFromStorage, stored.push.number, now: now)
+            arrive(stored.push, now: now)
+        }
+    }
+
+    /// A push of priority 10 wakes a resting device, so that what waits for a good moment arrives too.
+    private mutating func wakeForImmediate(_ device: UInt32, now: Int64) {
+        guard storage.count > 0, !state(device).isScreenOn else { return }
+        deliverStored(device, forPower: true, now: now)
+    }
+
+    mutating func expireStored(_ key: StorageKey, push: UInt64, now: Int64) {
+        guard let stored = storage.take(key, push: push) else { return }
+        let isOld = now >= stored.push.at + PushStorage.longest
+        note(isOld ? .storedTooLong : .expiredInStorage, push, now: now)
+        conclude(.expired, push, device: key.device, app: key.app, now: now)
+    }
+
+    mutating func goodMoment(_ key: StorageKey, push: UInt64, now: Int64) {
+        guard let stored = storage[key], stored.push.number == push, stored.rule == .storedForPower,
+            state(key.device).isReachable, let taken = storage.take(key)
+        else { return }
+        note(.deliveredFromStorage, push, now: now)
+        arrive(taken.push, now: now)
+    }
+
+    /// Hands a push to its lane on the device.
+    private mutating func arrive(_ push: TransitPush, now: Int64) {
+        guard let installation = installation(push.device, push.app) else {
+            note(.notInstalled, push.number, now: now)
+            return conclude(.dropped, push.number, device: push.device, app: push.app, now: now)
+        }
+        guard installation.wasLaunched else {
+            note(.neverLaunched, push.number, now: now)
+            return conclude(.dropped, push.number, device: push.device, app: push.app, now: now)
+        }
+        switch push.purpose {
+        case .alert:
+            push.type == .background ? arriveSilent(push, now: now) : arriveAlert(push, now: now)
+        case .activity, .activityStart: arriveActivity(push, now: now)
+        case .voip: arriveCall(push, now: now)
+        case .widgets, .controls:
+            note(.reloaded, push.number, now: now)
+            conclude(.updated, push.number, device: push.device, app: push.app, now: now)
+        case .location, .complication, .fileprovider, .pushtotalk:
+            note(.handedToApp, push.number, now: now)
+            conclude(.woken, push.number, device: push.device, app: push.app, now: now)
+        }
+    }
+}
+
+extension TokenPurpose {
+    /// Purpose that names the place in APNs' storage: the places are separate for each topic (assumed).
+    var slot: TokenPurpose { self == .activity ? .activityStart : self }
+}
