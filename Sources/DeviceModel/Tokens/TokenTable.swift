@@ -30,10 +30,11 @@ struct TokenTable: Sendable {
     private var records: [TokenRecord] = []
     private var indices: [DeviceKey: UInt32] = [:]
     private let hasher: IdentityHasher
-    private var random: SeededGenerator
+    private let seed: UInt64
 
     init(seed: UInt64) {
-        random = SeededGenerator(seed: seed ^ 0x7071_6E65_6B6F_7473)
+        self.seed = seed
+        var random = SeededGenerator(seed: seed ^ 0x7071_6E65_6B6F_7473)
         hasher = IdentityHasher(key0: random.next(), key1: random.next())
     }
 
@@ -55,17 +56,19 @@ struct TokenTable: Sendable {
         return index
     }
 
-    /// Adds a new random token of 32 bytes, or 80 bytes for a Live Activity as seen with APNs.
-    mutating func make(_ record: TokenRecord) -> UInt32 {
+    /// Adds a new token, derived from the seed and the record. A text that was given out before is not given out again.
+    mutating func make(_ record: TokenRecord, bundle: String) -> UInt32 {
         var record = record
-        let length = record.purpose == .activity || record.purpose == .activityStart ? 80 : 32
-        record.bytes = []
-        record.bytes.reserveCapacity(length)
-        while record.bytes.count < length {
-            withUnsafeBytes(of: random.next()) { record.bytes += $0 }
+        var generation: UInt32 = 0
+        while true {
+            record.bytes = TokenName(
+                seed: seed, device: record.device, bundle: bundle, purpose: record.purpose,
+                environment: record.environment, generation: generation
+            ).bytes
+            let text = Array(Hexadecimal.encode(record.bytes).utf8)
+            if let index = text.withUnsafeBytes({ find($0) == nil ? add(record, text: $0) : nil }) { return index }
+            generation += 1
         }
-        let text = Hexadecimal.encode(record.bytes)
-        return Array(text.utf8).withUnsafeBytes { add(record, text: $0) }
     }
 
     func text(_ index: UInt32) -> String { Hexadecimal.encode(records[Int(index)].bytes) }

@@ -33,11 +33,9 @@ extension DeviceWorld {
         let number = enter(push, token: token, reason: .absent, fate: .accepted, now: now)
         note(.accepted, number, now: now)
         devices[Int(record.device)]?.lastPushAt = now
-        let expires =
-            push.expiration.map {
-                min($0.multipliedReportingOverflow(by: 1_000).partialValue, now + PushStorage.longest)
-            }
-            ?? now + PushStorage.longest
+        let latest = now + PushStorage.longest
+        // Seconds far in the future would overflow as milliseconds.
+        let expires = push.expiration.map { $0 > latest / 1_000 ? latest : $0 * 1_000 } ?? latest
         deliver(
             TransitPush(
                 number: number, apnsID: push.apnsID, at: now, device: record.device, app: record.app,

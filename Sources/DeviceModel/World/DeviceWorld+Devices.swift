@@ -156,7 +156,8 @@ extension DeviceWorld {
             let index = tokens.make(
                 TokenRecord(
                     bytes: [], device: device, app: app, purpose: purpose,
-                    environment: declaration.environment ?? .production, next: first))
+                    environment: declaration.environment ?? .production, next: first),
+                bundle: declaration.bundle)
             first = index
             let earlier = former.first { tokens[$0].purpose == purpose }
             report(.token, device: device, app: app, token: index, formerToken: earlier, now: now)
