@@ -10,8 +10,8 @@ set -euo pipefail
 
 build_packages=(libnghttp2-dev libssl-dev librdkafka-dev librocksdb-dev libsimdjson-dev pkg-config make)
 test_packages=(curl nghttp2-client nghttp2-server nghttp2-proxy nginx h2o kcat python3-h2 python3-jsonschema python3-yaml)
-# Clients whose recipes are tested. Not every release has them, and without them their tests are skipped.
-optional_packages=(python3-confluent-kafka python3-kafka)
+# Clients and a browser for further tests. Not every release has them, and without them their tests are skipped.
+optional_packages=(python3-confluent-kafka python3-kafka python3-venv chromium)
 runtime_help='  libnghttp2 >= 1.50, OpenSSL >= 3.0, librdkafka >= 2.0, RocksDB >= 7.7, simdjson >= 3.0 (with headers), pkg-config'
 test_help='  curl with HTTP/2, nghttp, h2load, nghttpd, nghttpx (nghttp2), nginx, h2o, kcat, Python 3 with h2, jsonschema and PyYAML'
 
@@ -61,19 +61,43 @@ if ! command -v dpkg-query >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>
     explain_elsewhere "this system has no apt, and pkg-config does not find all libraries."
 fi
 
+is_installed() {
+    local status
+    status=$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null || true)
+    # A virtual package (pkg-config is one of pkgconf's in newer releases) has no status of its own.
+    [ "$status" = installed ] || { [ "$1" = pkg-config ] && command -v pkg-config >/dev/null 2>&1; }
+}
+
 missing=()
 for package in "${wanted[@]}"; do
-    status=$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null || true)
-    if [ "$status" != installed ]; then
-        # A virtual package (pkg-config is one of pkgconf's in newer releases) has no status of its own.
-        if [ "$package" = pkg-config ] && command -v pkg-config >/dev/null 2>&1; then
-            continue
-        fi
-        missing+=("$package")
-    fi
+    is_installed "$package" || missing+=("$package")
 done
+# Optional packages that this release has.
+absent=()
+if $with_tests; then
+    for package in "${optional_packages[@]}"; do
+        if ! is_installed "$package" && apt-cache show "$package" >/dev/null 2>&1; then absent+=("$package"); fi
+    done
+fi
 
-if [ ${#missing[@]} -eq 0 ]; then
+# Python packages from PyPI, in the build's directory. Their absence only skips tests.
+install_python_packages() {
+    local root requirements stamp
+    root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+    requirements=$root/Tests/requirements.txt
+    stamp=$root/.build/python/requirements.txt
+    if cmp -s "$requirements" "$stamp"; then return; fi
+    echo "install-dependencies: installing the Python packages of Tests/requirements.txt into .build/python" >&2
+    if python3 -m venv --clear "$root/.build/python" >/dev/null 2>&1 \
+        && "$root/.build/python/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements" >&2; then
+        cp "$requirements" "$stamp"
+    else
+        echo "install-dependencies: PyPI is not available; tests with aioapns, httpx and a browser will be skipped" >&2
+    fi
+}
+
+if [ ${#missing[@]} -eq 0 ] && { [ ${#absent[@]} -eq 0 ] || $check_only; }; then
+    if $with_tests && ! $check_only; then install_python_packages; fi
     exit 0
 fi
 if $check_only; then
@@ -89,7 +113,7 @@ if [ "$(id -u)" -ne 0 ]; then
     as_root=(sudo)
 fi
 
-echo "install-dependencies: installing ${missing[*]}" >&2
+echo "install-dependencies: installing ${missing[*]} ${absent[*]}" >&2
 # Asks no question, because CI has no terminal.
 apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y
     -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold)
@@ -127,17 +151,18 @@ clean_up() {
 }
 trap clean_up EXIT
 # Retries after a refresh, because package lists may be absent (a fresh container) or stale.
-if ! install_missing; then
+if [ ${#missing[@]} -gt 0 ] && ! install_missing; then
     "${apt[@]}" update </dev/null >&2
     if ! install_missing; then
         explain_elsewhere "apt could not install ${missing[*]} (its reason is above)."
     fi
 fi
-# Only beside packages that are needed, so that a complete machine needs no network.
 if $with_tests; then
     for package in "${optional_packages[@]}"; do
+        if is_installed "$package"; then continue; fi
         if ! "${apt[@]}" install --no-install-recommends "$package" </dev/null >&2; then
-            echo "install-dependencies: $package is not available; its client's test will be skipped" >&2
+            echo "install-dependencies: $package is not available; its tests will be skipped" >&2
         fi
     done
+    install_python_packages
 fi
