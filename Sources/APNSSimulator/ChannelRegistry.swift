@@ -22,7 +22,7 @@ final class ChannelRegistry: Sendable {
     init(_ options: SimulatorOptions) {
         // Identifiers of one environment are not valid in the other.
         let environment: UInt64 = options.environment == .sandbox ? 0x5A4D_B0C5 : 0
-        table = Mutex(ChannelTable(limits: options.channelLimits, seed: options.seed ^ environment))
+        table = Mutex(ChannelTable(limits: options.channelLimits, seed: options.identifierSeed ^ environment))
     }
 
     func admit(app: String) -> Bool {

@@ -6,10 +6,11 @@ struct FlatJSON {
         case number(String)
         case other
 
-        /// Whole number of seconds; nil for other values. Clients were seen to send the number as a string, too.
-        var seconds: Int64? {
+        /// Returns the whole number of seconds; nil for other values.
+        /// - Parameter orText: whether a text is read as a number, too. Clients were seen to send such texts.
+        func seconds(orText: Bool) -> Int64? {
             switch self {
-            case .text(let text): Int64(text)
+            case .text(let text): orText ? Int64(text) : nil
             case .number(let text): Int64(text) ?? Double(text).flatMap { Int64(exactly: $0.rounded(.down)) }
             case .other: nil
             }

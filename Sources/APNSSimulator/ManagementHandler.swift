@@ -19,13 +19,21 @@ final class ManagementHandler: ServerRequestHandler {
     func requestReceived(_ request: ServerRequest, on connection: ServerConnection) {
         let call = ManagementRequest(request)
         let result = answer(call)
-        let identifier = call.identifierText.flatMap { APNSID(canonical: $0) } ?? shard.random.identifier()
+        let identifier =
+            call.identifierText.flatMap { APNSID(canonical: $0) } ?? shard.identifiers.identifier()
         shard.counters.add(.managed)
         var headers: [(StaticString, String)] = [("apns-request-id", "\(identifier)")]
         if let channel = result.channel { headers.append(("apns-channel-id", channel)) }
         shard.respond(
             on: connection, stream: request.stream, status: result.status, reason: result.reason,
             headers: headers, json: result.json)
+    }
+
+    func requestOversized(_ request: ServerRequest, on connection: ServerConnection) {
+        let identifier = ManagementRequest(request).identifierText.flatMap { APNSID(canonical: $0) }
+        shard.counters.add(.managed)
+        shard.respondToOversized(
+            request, on: connection, name: "apns-request-id", identifier ?? shard.identifiers.identifier())
     }
 
     /// The answer to a request.

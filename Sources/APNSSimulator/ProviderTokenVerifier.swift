@@ -12,16 +12,18 @@ struct VerifiedToken: Equatable {
     var key: Int?
 }
 
-/// Checks provider tokens (JWS, RFC 7515): ES256 only, kid, iss and iat. The signature is r‖s or, as in one of Apple's
-/// examples, DER. The age is not checked here, because it changes while the token does not.
+/// Checks provider tokens (JWS, RFC 7515): ES256 only, kid, iss and iat. The signature is r‖s; a
+/// lenient verifier also takes DER, as in one of Apple's examples, and a text as `iat`. The age is not checked here, because it changes while the token does not.
 struct ProviderTokenVerifier: ~Copyable {
     private let keys: [SimulatorKey]?
+    private let isLenient: Bool
     /// Public keys of `keys`; freed in deinit.
     private let handles: [OpaquePointer]
     /// Latest accepted time: far enough for every date, and small enough for calculations.
     private static let latestTime: Int64 = 1 << 40
 
-    init(_ policy: SimulatorOptions.ProviderTokens) throws {
+    init(_ policy: SimulatorOptions.ProviderTokens, isLenient: Bool) throws {
+        self.isLenient = isLenient
         switch policy {
         case .anyKey:
             keys = nil
@@ -62,9 +64,9 @@ struct ProviderTokenVerifier: ~Copyable {
             header["alg"] == .text("ES256"),
             case .text(let keyID)? = header["kid"], Self.isIdentifier(keyID),
             case .text(let teamID)? = claims["iss"], Self.isIdentifier(teamID),
-            let issuedAt = claims["iat"]?.seconds, (0...Self.latestTime).contains(issuedAt)
+            let issuedAt = claims["iat"]?.seconds(orText: isLenient), (0...Self.latestTime).contains(issuedAt)
         else { return nil }
-        let forms = Self.derForms(of: signature)
+        let forms = Self.derForms(of: signature, isLenient: isLenient)
         guard !forms.isEmpty else { return nil }
         var verified = VerifiedToken(keyID: keyID, teamID: teamID, issuedAt: issuedAt, key: nil)
         guard let keys else { return verified }
@@ -105,8 +107,9 @@ struct ProviderTokenVerifier: ~Copyable {
         return handle
     }
 
-    /// Returns the signature in OpenSSL's form: 64 bytes read as r‖s, and the bytes read as DER.
-    private static func derForms(of signature: [UInt8]) -> [[UInt8]] {
+    /// Returns the signature in OpenSSL's form: 64 bytes read as r‖s, and for a lenient verifier the bytes
+    /// read as DER.
+    private static func derForms(of signature: [UInt8], isLenient: Bool) -> [[UInt8]] {
         var forms: [[UInt8]] = []
         if signature.count == 64, let pair = ECDSA_SIG_new() {
             defer { ECDSA_SIG_free(pair) }
@@ -121,6 +124,7 @@ struct ProviderTokenVerifier: ~Copyable {
                 if count > 0 { forms.append(Array(bytes[..<Int(count)])) }
             }
         }
+        guard isLenient else { return forms }
         let isDER = signature.withUnsafeBufferPointer { buffer -> Bool in
             var source = buffer.baseAddress
             guard let pair = d2i_ECDSA_SIG(nil, &source, buffer.count) else { return false }

@@ -14,7 +14,7 @@ extension PushHandler {
         }
         adaptStreamLimit(reason, connection)
         let identifier =
-            broadcast.identifierText.flatMap { APNSID(canonical: $0) } ?? shard.random.identifier()
+            broadcast.identifierText.flatMap { APNSID(canonical: $0) } ?? shard.identifiers.identifier()
         if reason == .absent { shard.counters.add(.broadcast) } else { shard.counters.add(reason) }
         shard.log?.add(broadcast, reason: reason, identifier: identifier)
         answerInTime(
@@ -33,7 +33,7 @@ extension PushHandler {
             to: broadcast.app, broadcast.authorization, certificate: certificate, credential: &credential,
             shard: shard)
         if certificate == nil, reason != .missingProviderToken, credential.isBound {
-            connection.maximumConcurrentStreams = shard.options.maximumStreams
+            acceptToken(connection)
         }
         if reason == .absent { reason = broadcast.checkHeaders() }
         if reason == .absent { reason = broadcast.checkPayload() }

@@ -9,12 +9,20 @@ final class PushHandler: ServerRequestHandler {
     private var connection: ServerConnection?
     var credential = ConnectionCredential()
     private(set) var certificate: PeerCertificate?
+    /// Errors that the connection may still cause; nil for any number.
+    var budget: ErrorBudget?
+    /// Streams that the provider token or certificate allows.
+    var tokenStreams: UInt32
     /// Whether the response header names are in the client's HPACK table, as they are after the first answer.
     private var hasAnswered = false
 
     init(shard: SimulatorShard, connection: ServerConnection) {
         self.shard = shard
         self.connection = connection
+        budget = shard.options.errorBudget.map {
+            ErrorBudget(capacity: $0, now: shard.loop.now.nanoseconds)
+        }
+        tokenStreams = shard.options.streamsBeforeToken
     }
 
     // MARK: - Connection
@@ -22,8 +30,8 @@ final class PushHandler: ServerRequestHandler {
     func connectionOpened(_ connection: ServerConnection) {
         shard.counters.add(.opened)
         certificate = connection.peerCertificate
-        connection.maximumConcurrentStreams =
-            certificate == nil ? shard.options.streamsBeforeToken : shard.options.maximumStreams
+        if certificate != nil { tokenStreams = shard.options.maximumStreams }
+        applyStreamLimit(connection)
         if let certificate, let reason = fault(of: certificate) {
             shard.counters.add(.refused)
             shard.refuse(connection, reason)
@@ -60,7 +68,8 @@ final class PushHandler: ServerRequestHandler {
         if reason == .absent { reason = shard.faults.choose(&shard.random) }
         if reason == .absent { reason = checkLiveActivity(push, request.body) }
         adaptStreamLimit(reason, connection)
-        let identifier = push.identifierText.flatMap { APNSID(canonical: $0) } ?? shard.random.identifier()
+        let identifier =
+            push.identifierText.flatMap { APNSID(canonical: $0) } ?? shard.identifiers.identifier()
         shard.counters.add(reason)
         shard.log?.add(push, topic: push.topic, reason: reason, identifier: identifier)
         answerInTime(
@@ -69,13 +78,11 @@ final class PushHandler: ServerRequestHandler {
                 handler: self))
     }
 
-    func adaptStreamLimit(_ reason: Reason, _ connection: ServerConnection) {
-        if reason == .absent, certificate == nil {
-            connection.maximumConcurrentStreams = shard.options.maximumStreams
-        } else if reason == .expiredProviderToken {
-            // Seen in the field: the connection is reduced to one stream until a token is accepted again.
-            connection.maximumConcurrentStreams = shard.options.streamsBeforeToken
-        }
+    func requestOversized(_ request: ServerRequest, on connection: ServerConnection) {
+        let identifier = PushRequest(request).identifierText.flatMap { APNSID(canonical: $0) }
+        shard.counters.add(.unknown)
+        shard.respondToOversized(
+            request, on: connection, name: "apns-id", identifier ?? shard.identifiers.identifier())
     }
 
     /// Checks the members of a Live Activity's payload that concern APNs, and counts a subscription to a channel.
@@ -101,7 +108,7 @@ final class PushHandler: ServerRequestHandler {
         if certificate == nil {
             reason = credential.check(push.authorization, topic: push.topic, shard: shard)
             if reason != .absent { return reason }
-            connection.maximumConcurrentStreams = shard.options.maximumStreams
+            acceptToken(connection)
         }
         reason = push.checkHeaders()
         if reason == .absent { reason = checkTopic(push) }
@@ -113,7 +120,7 @@ final class PushHandler: ServerRequestHandler {
     private func checkTopic(_ push: PushRequest) -> Reason {
         guard let certificate else {
             guard let topic = push.topic else { return .missingTopic }
-            let reason = push.checkType(topic: topic)
+            let reason = push.checkType(topic: topic) { shard.isBundle(topic) }
             return reason == .absent && !shard.isKnown(topic) ? .topicDisallowed : reason
         }
         // A certificate for one topic stands for that topic. A certificate for several topics leaves the choice to the
@@ -122,7 +129,7 @@ final class PushHandler: ServerRequestHandler {
         if push.topic == nil, certificate.topics.count > 1 { return .missingTopic }
         return standard.withUTF8 { bytes in
             let topic = push.topic ?? UnsafeRawBufferPointer(bytes)
-            let reason = push.checkType(topic: topic)
+            let reason = push.checkType(topic: topic) { topic.equals(UnsafeRawBufferPointer(bytes)) }
             guard reason == .absent else { return reason }
             let isCovered =
                 topic.equals(UnsafeRawBufferPointer(bytes))

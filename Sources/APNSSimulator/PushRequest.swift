@@ -74,8 +74,10 @@ struct PushRequest {
     }
 
     /// Checks the push type, and the priority and topic that belong to it.
-    /// - Parameter topic: topic of the request, or by default topic of the certificate.
-    func checkType(topic: UnsafeRawBufferPointer) -> Reason {
+    /// - Parameters:
+    ///   - topic: topic of the request, or by default topic of the certificate.
+    ///   - isBundle: whether the topic is known as a bundle identifier, although it ends like a suffixed topic.
+    func checkType(topic: UnsafeRawBufferPointer, isBundle: () -> Bool) -> Reason {
         guard topic.isTopic else { return .badTopic }
         guard let pushTypeText else { return .absent }
         guard let type = PushType(headerValue: pushTypeText) else { return .invalidPushType }
@@ -85,6 +87,7 @@ struct PushRequest {
         guard topic.hasSuffix(type.topicSuffix), topic.dropping(type.topicPrefix)?.isEmpty == false else {
             return .badTopic
         }
+        if topic.belongsToAnotherType(than: type), !isBundle() { return .badTopic }
         return topic.count > type.topicSuffix.utf8CodeUnitCount ? .absent : .badTopic
     }
 
@@ -128,6 +131,15 @@ extension UnsafeRawBufferPointer {
     func hasSuffix(_ suffix: StaticString) -> Bool {
         let length = suffix.utf8CodeUnitCount
         return count >= length && UnsafeRawBufferPointer(rebasing: self[(count - length)...]).equals(suffix)
+    }
+
+    /// Whether a topic is that of MDM, or has a suffix of a push type, while this type's topics have none.
+    fileprivate func belongsToAnotherType(than type: PushType) -> Bool {
+        guard type.topicSuffix.utf8CodeUnitCount == 0, type != .mdm else { return false }
+        if dropping(PushType.mdm.topicPrefix) != nil { return true }
+        for other in PushType.allCases
+        where other.topicSuffix.utf8CodeUnitCount > 0 && hasSuffix(other.topicSuffix) { return true }
+        return false
     }
 
     /// Unsigned decimal number of at most 18 digits; nil for other text.

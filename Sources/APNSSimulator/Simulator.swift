@@ -31,6 +31,10 @@ public final class Simulator: Sendable {
         guard options.maximumStreams > 0, options.streamsBeforeToken > 0 else {
             throw SimulatorError("the stream limits must be greater than 0")
         }
+        if let budget = options.errorBudget, budget < 1 {
+            throw SimulatorError(
+                "error budget: must be at least 1, not \(budget); nil for any number of errors")
+        }
         try SimulatorOptions.checkShares(options.faults)
         let reasons = options.faults.map(\.reason) + options.deviceRules.map(\.reason)
         for reason in reasons where reason.status < 400 {

@@ -96,6 +96,9 @@ public struct SimulatorOptions: Sendable {
 
     /// Provider tokens that requests may carry.
     public var providerTokens = ProviderTokens.anyKey
+    /// Whether provider tokens with a DER signature or a text as `iat` are accepted, which APNs presumably does. Otherwise
+    /// they are answered with `InvalidProviderToken`, because they breach JWS (RFC 7518 §3.4) and Apple's pages.
+    public var acceptsLenientTokens = false
     /// Whether clients may present push certificates of the simulator's authority instead of provider tokens.
     public var acceptsClientCertificates = true
 
@@ -103,6 +106,11 @@ public struct SimulatorOptions: Sendable {
     public var streamsBeforeToken: UInt32 = 1
     /// Streams of a connection once a provider token was accepted; at least 1. APNs allows about 1,000.
     public var maximumStreams: UInt32 = 1_000
+    /// Treatment of streams above the limit. APNs was seen to do both.
+    public var excessStreams = ExcessStreams.refuse
+    /// Errors that a connection may cause before its stream limit falls and GOAWAY ends the connection, at least 1; nil
+    /// for any number. `BadDeviceToken` counts four times, 410 and 429 don't count. APNs' numbers are unknown.
+    public var errorBudget: Int? = 1_000
     /// Receive window of a connection in bytes. APNs is not known to open it beyond the initial 65,535.
     public var connectionWindow: Int32 = 65_535
     /// Time without a byte from the client after which GOAWAY (`IdleTimeout`) ends the connection.
@@ -127,8 +135,9 @@ public struct SimulatorOptions: Sendable {
     public var faults: [Fault] = []
     /// Seconds in the `retry-after` of 429 and 503; nil to omit the field.
     public var retryAfterSeconds: Int?
-    /// Seed of the random choices: faults, jitter and generated identifiers.
-    public var seed: UInt64 = 1
+    /// Seed of the random choices (faults, jitter) and of generated identifiers. Nil makes the same choices at each
+    /// start, with other identifiers.
+    public var seed: UInt64?
 
     /// Share of the requests, 0 to 1, that are never answered.
     public var unansweredShare = 0.0
@@ -157,6 +166,9 @@ public struct SimulatorOptions: Sendable {
     public var pushLog: PushLog?
 
     public init() {}
+
+    /// Seed of generated identifiers; without ``seed`` another at each call.
+    var identifierSeed: UInt64 { seed ?? UInt64.random(in: .min ... .max) }
 
     var channelLimits: ChannelTable.Limits {
         ChannelTable.Limits(

@@ -15,6 +15,8 @@ final class SimulatorShard: @unchecked Sendable {
     let log: PushLogWriter?
     let faults: FaultMix
     var random: SeededGenerator
+    /// Generator of `apns-id` and the other identifiers. Differs at each start, unless the options have a seed.
+    var identifiers: SeededGenerator
     private(set) var listener: ServerListener!
     /// Listener of channel management, on the first shard only; nil when none is served.
     private(set) var management: ServerListener?
@@ -54,8 +56,10 @@ final class SimulatorShard: @unchecked Sendable {
         nullDelay = delaysNull ? NullDelay(loop: loop, delay: options.latency.wholeNanoseconds) : nil
         log = try options.pushLog.map { [loop] in try PushLogWriter($0, loop: loop) }
         faults = FaultMix(options.faults)
-        random = SeededGenerator(seed: options.seed &+ UInt64(index) &* 0x1000_0000_1B3)
-        verifier = try ProviderTokenVerifier(options.providerTokens)
+        let offset = UInt64(index) &* 0x1000_0000_1B3
+        random = SeededGenerator(seed: (options.seed ?? 1) &+ offset)
+        identifiers = SeededGenerator(seed: options.identifierSeed &+ offset)
+        verifier = try ProviderTokenVerifier(options.providerTokens, isLenient: options.acceptsLenientTokens)
         if let limit = options.requestsPerDeviceSecond {
             deviceRate = DeviceRate(limit: limit)
         } else {
@@ -109,9 +113,10 @@ final class SimulatorShard: @unchecked Sendable {
         texts.deallocate()
     }
 
-    private static func serverOptions(_ options: SimulatorOptions) -> ServerOptions {
+    static func serverOptions(_ options: SimulatorOptions) -> ServerOptions {
         var server = ServerOptions()
         server.maximumConcurrentStreams = options.maximumStreams
+        server.excessStreams = options.excessStreams
         server.connectionWindowSize = options.connectionWindow
         server.maximumBodySize = PushType.maximumBroadcastPayloadSize
         server.idleTimeout = options.idleTimeout
@@ -139,6 +144,14 @@ final class SimulatorShard: @unchecked Sendable {
 
     func isKnown(_ topic: UnsafeRawBufferPointer) -> Bool {
         options.topics?.contains { topic.isTopic(of: $0) } ?? true
+    }
+
+    /// Returns whether the topic is the bundle identifier of a known app.
+    func isBundle(_ topic: UnsafeRawBufferPointer) -> Bool {
+        options.topics?.contains { name in
+            var name = name
+            return name.withUTF8 { topic.equals(UnsafeRawBufferPointer($0)) }
+        } ?? false
     }
 
     func checkDevice(_ token: UnsafeRawBufferPointer) -> Reason {
@@ -169,7 +182,7 @@ final class SimulatorShard: @unchecked Sendable {
         fields[0] = ResponseField("apns-id", text(0), isIndexed: isFirst)
         var count = 1
         if options.environment == .sandbox {
-            random.identifier().write(to: texts + APNSID.textLength)
+            identifiers.identifier().write(to: texts + APNSID.textLength)
             fields[count] = ResponseField("apns-unique-id", text(1), isIndexed: isFirst)
             count += 1
         }
@@ -202,7 +215,7 @@ final class SimulatorShard: @unchecked Sendable {
         on connection: ServerConnection, stream: Int32, reason: Reason, identifier: APNSID
     ) {
         var headers: [(StaticString, String)] = [("apns-request-id", "\(identifier)")]
-        if reason == .absent { headers.append(("apns-unique-id", "\(random.identifier())")) }
+        if reason == .absent { headers.append(("apns-unique-id", "\(identifiers.identifier())")) }
         respond(
             on: connection, stream: stream, status: reason == .absent ? 200 : reason.status, reason: reason,
             headers: headers, json: "")
@@ -245,6 +258,16 @@ final class SimulatorShard: @unchecked Sendable {
                     stream: stream, status: status, headers: fields, body: UnsafeRawBufferPointer($0))
             }
         }
+    }
+
+    /// Answers a request whose header list is too long. No page of Apple has a reason for it; the name is assumed, after
+    /// RFC 6585 §5.
+    func respondToOversized(
+        _ request: ServerRequest, on connection: ServerConnection, name: StaticString, _ identifier: APNSID
+    ) {
+        respond(
+            on: connection, stream: request.stream, status: 431, reason: .absent,
+            headers: [(name, "\(identifier)")], json: "{\"reason\":\"RequestHeaderFieldsTooLarge\"}")
     }
 
     private func text(_ index: Int) -> UnsafeRawBufferPointer {

@@ -25,6 +25,9 @@ public struct SimulatorSummary: Sendable, Equatable, CustomStringConvertible {
     /// Connections that the simulator ended with GOAWAY for a fault of the client's certificate.
     public internal(set) var refusedConnections: UInt64 = 0
 
+    /// Connections that the simulator ended with GOAWAY because their clients caused too many errors.
+    public internal(set) var exhaustedConnections: UInt64 = 0
+
     /// All pushes and broadcasts that were judged.
     public var requests: UInt64 { accepted + broadcasts + rejected.values.reduce(0, +) }
 
@@ -40,6 +43,7 @@ public struct SimulatorSummary: Sendable, Equatable, CustomStringConvertible {
         if unanswered > 0 { text += "; unanswered \(unanswered)" }
         text += "; cancelled \(cancelled); connections \(connections), open \(openConnections)"
         if refusedConnections > 0 { text += ", refused \(refusedConnections)" }
+        if exhaustedConnections > 0 { text += ", ended for errors \(exhaustedConnections)" }
         return text
     }
 }
@@ -52,7 +56,7 @@ final class SimulatorCounters: @unchecked Sendable {
     private static let count = reasons + Event.most.rawValue + 1
 
     enum Event: Int {
-        case cancelled, opened, closed, refused, unanswered
+        case cancelled, opened, closed, refused, exhausted, unanswered
         /// Broadcasts accepted; requests of channel management.
         case broadcast, managed
         /// Most open connections so far.
@@ -107,5 +111,6 @@ final class SimulatorCounters: @unchecked Sendable {
         summary.openConnections += openConnections
         summary.mostConnections += value(.most)
         summary.refusedConnections += value(.refused)
+        summary.exhaustedConnections += value(.exhausted)
     }
 }

@@ -28,6 +28,10 @@ final class UnreliableHandler: ServerRequestHandler {
         }
     }
 
+    func requestOversized(_ request: ServerRequest, on connection: ServerConnection) {
+        handler.requestOversized(request, on: connection)
+    }
+
     func requestCancelled(stream: Int32, on connection: ServerConnection) {
         handler.requestCancelled(stream: stream, on: connection)
     }

@@ -23,51 +23,56 @@ struct TokenCase: Sendable, CustomTestStringConvertible {
 
     var testDescription: String { "\(name): \(reason ?? "accepted")" }
 
-    static let all: [TokenCase] = [
-        TokenCase("good", nil),
-        TokenCase("signature as DER", nil) { $0.isDER = true },
-        TokenCase("blanks in the JSON", nil) {
-            $0.header = #"{ "kid" : "KEY1234567", "alg": "ES256" ,"typ":"JWT"}"#
-        },
-        TokenCase("iat as text", nil) {
+    /// Tokens that breach the rules, and that APNs presumably accepts.
+    static let lenient: [TokenCase] = [
+        TokenCase("signature as DER", "InvalidProviderToken") { $0.isDER = true },
+        TokenCase("iat as text", "InvalidProviderToken") {
             $0.claims = $0.claims.replacing(#""iat":"#, with: #""iat":""#).dropLast() + "\"}"
         },
-        TokenCase("59 minutes old", nil, age: 59 * 60),
-        TokenCase("61 minutes old", "ExpiredProviderToken", age: 61 * 60),
-        TokenCase("30 minutes in the future", nil, age: -30 * 60),
-        TokenCase("two hours in the future", "InvalidProviderToken", age: -7_200),
-        TokenCase("forged", "InvalidProviderToken") { $0.isForged = true },
-        TokenCase("forged DER", "InvalidProviderToken") {
-            $0.isForged = true
-            $0.isDER = true
-        },
-        TokenCase("HS256", "InvalidProviderToken") { $0.header = #"{"alg":"HS256","kid":"KEY1234567"}"# },
-        TokenCase("none", "InvalidProviderToken") { $0.header = #"{"alg":"none","kid":"KEY1234567"}"# },
-        TokenCase("no alg", "InvalidProviderToken") { $0.header = #"{"kid":"KEY1234567"}"# },
-        TokenCase("no kid", "InvalidProviderToken") { $0.header = #"{"alg":"ES256"}"# },
-        TokenCase("unknown key", "InvalidProviderToken") {
-            $0.header = #"{"alg":"ES256","kid":"KEY7654321"}"#
-        },
-        TokenCase("short kid", "InvalidProviderToken") { $0.header = #"{"alg":"ES256","kid":"KEY"}"# },
-        TokenCase("other team", "InvalidProviderToken") {
-            $0.claims = $0.claims.replacing("TEAM123456", with: "TEAM654321")
-        },
-        TokenCase("no iss", "InvalidProviderToken") { $0.claims = #"{"iat":1700000000}"# },
-        TokenCase("no iat", "InvalidProviderToken") { $0.claims = #"{"iss":"TEAM123456"}"# },
-        TokenCase("iat that is no time", "InvalidProviderToken") {
-            $0.claims = #"{"iss":"TEAM123456","iat":"yesterday"}"#
-        },
-        TokenCase("iat before all times", "InvalidProviderToken") {
-            $0.claims = #"{"iss":"TEAM123456","iat":-9223372036854775808}"#
-        },
-        TokenCase("iat after all times", "InvalidProviderToken") {
-            $0.claims = #"{"iss":"TEAM123456","iat":9223372036854775807}"#
-        },
-        TokenCase("no JSON", "InvalidProviderToken") { $0.claims = "iss=TEAM123456" },
-        TokenCase("member twice", "InvalidProviderToken") {
-            $0.header = #"{"alg":"ES256","alg":"ES256","kid":"KEY1234567"}"#
-        },
     ]
+
+    static let all: [TokenCase] =
+        lenient + [
+            TokenCase("good", nil),
+            TokenCase("blanks in the JSON", nil) {
+                $0.header = #"{ "kid" : "KEY1234567", "alg": "ES256" ,"typ":"JWT"}"#
+            },
+            TokenCase("59 minutes old", nil, age: 59 * 60),
+            TokenCase("61 minutes old", "ExpiredProviderToken", age: 61 * 60),
+            TokenCase("30 minutes in the future", nil, age: -30 * 60),
+            TokenCase("two hours in the future", "InvalidProviderToken", age: -7_200),
+            TokenCase("forged", "InvalidProviderToken") { $0.isForged = true },
+            TokenCase("forged DER", "InvalidProviderToken") {
+                $0.isForged = true
+                $0.isDER = true
+            },
+            TokenCase("HS256", "InvalidProviderToken") { $0.header = #"{"alg":"HS256","kid":"KEY1234567"}"# },
+            TokenCase("none", "InvalidProviderToken") { $0.header = #"{"alg":"none","kid":"KEY1234567"}"# },
+            TokenCase("no alg", "InvalidProviderToken") { $0.header = #"{"kid":"KEY1234567"}"# },
+            TokenCase("no kid", "InvalidProviderToken") { $0.header = #"{"alg":"ES256"}"# },
+            TokenCase("unknown key", "InvalidProviderToken") {
+                $0.header = #"{"alg":"ES256","kid":"KEY7654321"}"#
+            },
+            TokenCase("short kid", "InvalidProviderToken") { $0.header = #"{"alg":"ES256","kid":"KEY"}"# },
+            TokenCase("other team", "InvalidProviderToken") {
+                $0.claims = $0.claims.replacing("TEAM123456", with: "TEAM654321")
+            },
+            TokenCase("no iss", "InvalidProviderToken") { $0.claims = #"{"iat":1700000000}"# },
+            TokenCase("no iat", "InvalidProviderToken") { $0.claims = #"{"iss":"TEAM123456"}"# },
+            TokenCase("iat that is no time", "InvalidProviderToken") {
+                $0.claims = #"{"iss":"TEAM123456","iat":"yesterday"}"#
+            },
+            TokenCase("iat before all times", "InvalidProviderToken") {
+                $0.claims = #"{"iss":"TEAM123456","iat":-9223372036854775808}"#
+            },
+            TokenCase("iat after all times", "InvalidProviderToken") {
+                $0.claims = #"{"iss":"TEAM123456","iat":9223372036854775807}"#
+            },
+            TokenCase("no JSON", "InvalidProviderToken") { $0.claims = "iss=TEAM123456" },
+            TokenCase("member twice", "InvalidProviderToken") {
+                $0.header = #"{"alg":"ES256","alg":"ES256","kid":"KEY1234567"}"#
+            },
+        ]
 }
 
 @Suite struct ProviderTokenTests {
@@ -80,6 +85,17 @@ struct TokenCase: Sendable, CustomTestStringConvertible {
         #expect(response.status == (row.reason == nil ? 200 : 403))
         // The second answer may use the first answer's result.
         #expect(try client.push(.good(token: token)).reason == row.reason)
+    }
+
+    @Test(arguments: TokenCase.lenient) func lenientSimulatorAcceptsDERAndTextAsTime(row: TokenCase) throws {
+        let fixture = try SimulatorFixture { options, _ in options.acceptsLenientTokens = true }
+        let token = fixture.key.token(row.change)
+        #expect(try fixture.connect().push(.good(token: token)).status == 200)
+        let forged = fixture.key.token {
+            row.change(&$0)
+            $0.isForged = true
+        }
+        #expect(try fixture.connect().push(.good(token: forged)).reason == "InvalidProviderToken")
     }
 
     @Test(arguments: [

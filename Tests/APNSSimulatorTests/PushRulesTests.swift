@@ -146,6 +146,18 @@ struct PushCase: Sendable, CustomTestStringConvertible {
                 $0["apns-topic"] = "com.example.app\(suffix)"
             },
             PushCase("\(type) without its suffix", 400, "BadTopic") { $0["apns-push-type"] = type },
+            PushCase("alert with the suffix of \(type)", 400, "BadTopic") {
+                $0["apns-topic"] = "com.example.app\(suffix)"
+            },
+            PushCase("background with the suffix of \(type)", 400, "BadTopic") {
+                $0["apns-push-type"] = "background"
+                $0["apns-priority"] = "5"
+                $0["apns-topic"] = "com.example.app\(suffix)"
+            },
+            PushCase("no push type with the suffix of \(type)", 200) {
+                $0["apns-push-type"] = nil
+                $0["apns-topic"] = "com.example.app\(suffix)"
+            },
         ]
     }
 

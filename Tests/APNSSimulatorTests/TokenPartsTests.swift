@@ -18,10 +18,11 @@ import Testing
         let object = try #require(
             FlatJSON.parse(Array(#"{"a":"x\ty","b":17,"c":"18","d":1.9,"e":true}"#.utf8)))
         #expect(object["a"] == .text("x\ty"))
-        #expect(object["b"]?.seconds == 17)
-        #expect(object["c"]?.seconds == 18)
-        #expect(object["d"]?.seconds == 1)
-        #expect(object["e"]?.seconds == nil)
+        #expect(object["b"]?.seconds(orText: false) == 17)
+        #expect(object["c"]?.seconds(orText: false) == nil)
+        #expect(object["c"]?.seconds(orText: true) == 18)
+        #expect(object["d"]?.seconds(orText: false) == 1)
+        #expect(object["e"]?.seconds(orText: true) == nil)
         #expect(object["f"] == nil)
     }
 

@@ -7,7 +7,7 @@ extension ServerConnection {
     /// - Parameters:
     ///   - status: 100 to 599.
     ///   - headers: at most 15 fields.
-    ///   - body: copied; without one the header block ends the stream.
+    ///   - body: copied; without one, and in the answer to HEAD, the header block ends the stream.
     public func respond(
         stream: Int32, status: UInt16, headers: UnsafeBufferPointer<ResponseField>,
         body: UnsafeRawBufferPointer
@@ -25,7 +25,7 @@ extension ServerConnection {
                 flags: UInt8(flags.rawValue))
         }
         slot.pointee.phase = .answered
-        if body.isEmpty {
+        if body.isEmpty || slot.pointee.isHead {
             nghttp2_submit_response(session, stream, fields, headers.count + 1, nil)
         } else {
             slot.pointee.setResponse(body)
@@ -66,10 +66,13 @@ extension ServerConnection {
     func handOver(_ slot: UnsafeMutablePointer<ServerStreamSlot>) {
         let stream = slot.pointee.stream
         guard let request = slot.pointee.request else { return }
+        let received = ServerRequest(stream: stream, storage: request)
+        slot.pointee.isHead = received.isHead
         if slot.pointee.isOversized {
-            return respond(stream: stream, status: 431)
+            handler?.requestOversized(received, on: self)
+        } else {
+            handler?.requestReceived(received, on: self)
         }
-        handler?.requestReceived(ServerRequest(stream: stream, storage: request), on: self)
     }
 
     func requestCancelled(_ stream: Int32) {

@@ -24,7 +24,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
     public let loop: EventLoop
     /// Handler, set by the listener right after creation and released at the close.
     var handler: (any ServerRequestHandler)?
-    private(set) var state = State.handshake
+    var state = State.handshake
     let transport: TLSTransport
     private unowned let listener: ServerListener
     private var registration: Registration?
@@ -40,18 +40,25 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
     /// The last breach of the protocol that nghttp2 reported; 0 for none.
     var lastProtocolError: Int32 = 0
 
-    private var output: ByteQueue
+    var output: ByteQueue
+    var outputFilter = ServerOutputFilter()
     private var isWriteBlocked = false
     private var readWantsWrite = false
     private var isReadPaused = false
     private var isTurnEndDue = false
-    private var closeRequested: ServerCloseReason?
-    private var timer: TimerID?
+    private(set) var closeRequested: ServerCloseReason?
+    var timer: TimerID?
     private var continuation: TimerID?
     private var lastInput: MonotonicTime
-    private var streamLimit: UInt32
+    var streamLimit: ServerStreamLimit
     /// GOAWAY requested by `connectionOpened` before there is a session; nil when there is none.
-    private var earlyGoAway: (errorCode: UInt32, debugData: String)?
+    var earlyGoAway: ServerGoAway?
+    /// Whether neither a byte is read nor written, see ``isSilent``.
+    var isSilenced = false
+    /// Pace of reading; nil without a limit.
+    var readPace: ReadPace?
+    /// Whether reading waits for the pace.
+    private var isReadPaced = false
     var options: ServerOptions { listener.options }
 
     /// Time that the connection waits for the client's end after ours.
@@ -68,7 +75,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         fields = .allocate(capacity: Self.maximumResponseFields)
         output = ByteQueue(capacity: 32 * 1_024)
         lastInput = loop.now
-        streamLimit = listener.options.maximumConcurrentStreams
+        streamLimit = ServerStreamLimit(listener.options.maximumConcurrentStreams)
         table.pointee.connection = self
     }
 
@@ -99,56 +106,6 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
     /// Number of open streams.
     public var openStreams: Int { table.pointee.count }
 
-    /// SETTINGS_MAX_CONCURRENT_STREAMS. A change is sent with the end of this turn. Until the client has acknowledged a
-    /// lower limit, streams above it are refused with REFUSED_STREAM.
-    public var maximumConcurrentStreams: UInt32 {
-        get { streamLimit }
-        set {
-            guard newValue != streamLimit else { return }
-            streamLimit = newValue
-            guard let session else { return }
-            var entry = setting(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, newValue)
-            nghttp2_submit_settings(session, noFlags, &entry, 1)
-            requestTurnEnd()
-        }
-    }
-
-    /// Sends GOAWAY. No more streams are accepted, the open ones are finished, then the connection is closed.
-    /// - Parameters:
-    ///   - errorCode: a code of RFC 9113 §7; 0 for a planned end.
-    ///   - debugData: text sent with the GOAWAY; APNs puts a JSON object with `reason` there.
-    public func goAway(errorCode: UInt32 = 0, debugData: String = "") {
-        guard state == .open else {
-            if state == .handshake { close() }
-            return
-        }
-        guard let session else {
-            earlyGoAway = (errorCode, debugData)
-            return
-        }
-        state = .draining
-        var debugData = debugData
-        debugData.withUTF8 { bytes in
-            _ = nghttp2_submit_goaway(
-                session, noFlags, nghttp2_session_get_last_proc_stream_id(session), errorCode,
-                bytes.baseAddress,
-                bytes.count)
-        }
-        if let timer { loop.cancel(timer) }
-        timer = loop.schedule(after: options.drainTimeout, handler: self)
-        requestTurnEnd()
-    }
-
-    /// Resets a stream (RST_STREAM), for example with 7, REFUSED_STREAM: not processed.
-    public func reset(stream: Int32, errorCode: UInt32) {
-        guard let session else { return }
-        nghttp2_submit_rst_stream(session, noFlags, stream, errorCode)
-        requestTurnEnd()
-    }
-
-    /// Closes the connection at the end of this turn, without waiting for its streams.
-    public func close() { close(.byServer) }
-
     func close(_ reason: ServerCloseReason) {
         guard state != .closed, state != .lingering, closeRequested == nil else { return }
         closeRequested = reason
@@ -166,19 +123,26 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
             return
         case .open, .draining: break
         }
+        if isSilenced {
+            if !readiness.intersection([.hangup, .error]).isEmpty { close(.byClient(clean: false)) }
+            return
+        }
         // While reading is paused, a hangup appears only at the next write.
         if readiness.contains(.write) || isReadPaused {
             isWriteBlocked = false
             if readWantsWrite { receive() }
             requestTurnEnd()
         }
-        if !isReadPaused, !readiness.intersection([.read, .hangup, .error]).isEmpty { receive() }
+        if !isReadPaused, !isReadPaced, !readiness.intersection([.read, .hangup, .error]).isEmpty {
+            receive()
+        }
     }
 
     public func timerFired(_ id: TimerID) {
         if id == continuation {
             continuation = nil
-            if state == .open || state == .draining, !isReadPaused { receive() }
+            isReadPaced = false
+            if state == .open || state == .draining, !isReadPaused, !isSilenced { receive() }
             return
         }
         timer = nil
@@ -201,8 +165,13 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         isTurnEndDue = false
         guard state != .closed, state != .lingering else { return }
         flush()
+        if !table.pointee.refusedWithData.isEmpty, !isWriteBlocked, !isSilenced {
+            answerRefusedData()
+            flush()
+        }
         if let reason = closeRequested { return finish(reason) }
-        if let session, state != .handshake, output.isEmpty, nghttp2_session_want_read(session) == 0,
+        if let session, state != .handshake, !isSilenced, output.isEmpty,
+            nghttp2_session_want_read(session) == 0,
             nghttp2_session_want_write(session) == 0
         {
             return finish(lastProtocolError == 0 ? .byServer : .protocolError(Self.text(lastProtocolError)))
@@ -220,9 +189,9 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         let shallPause = isWriteBlocked && output.count >= options.outputLimit
         if isReadPaused, !shallPause, transport.hasBufferedInput { continueLater() }
         isReadPaused = shallPause
-        var wanted: Readiness = isReadPaused ? [] : [.read]
+        var wanted: Readiness = isReadPaused || isReadPaced ? [] : [.read]
         if isWriteBlocked || readWantsWrite { wanted.insert(.write) }
-        setInterest(wanted)
+        setInterest(isSilenced ? [] : wanted)
     }
 
     private func shakeHands() {
@@ -246,15 +215,16 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         state = .open
         wasOpened = true
         handler?.connectionOpened(self)
-        session = listener.sessions.makeSession(table: table, maximumConcurrentStreams: streamLimit)
+        session = listener.sessions.makeSession(table: table)
+        announce(streamLimit.current)
         guard session != nil else { return close(.protocolError("no memory for a session")) }
         lastInput = loop.now
         if let timer { loop.cancel(timer) }
         timer = loop.schedule(after: options.idleTimeout, handler: self)
         requestTurnEnd()
-        if let early = earlyGoAway { goAway(errorCode: early.errorCode, debugData: early.debugData) }
+        if let early = earlyGoAway { goAway(early) }
         // The client's first frames may have arrived with the end of its handshake.
-        receive()
+        if !isSilenced { receive() }
     }
 
     // MARK: - Bytes
@@ -263,13 +233,18 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         guard let session, closeRequested == nil else { return }
         readWantsWrite = false
         requestTurnEnd()
+        var buffer = listener.readBuffer
+        if let readPace { buffer = UnsafeMutableRawBufferPointer(rebasing: buffer[..<readPace.mostBytes]) }
         for _ in 0..<Self.recordsPerTurn {
-            switch transport.read(into: listener.readBuffer) {
+            switch transport.read(into: buffer) {
             case .bytes(let count):
                 lastInput = loop.now
                 let taken = nghttp2_session_mem_recv(
                     session, listener.readBuffer.baseAddress?.assumingMemoryBound(to: UInt8.self), count)
                 if taken < 0 { return close(.protocolError(Self.text(Int32(taken)))) }
+                if readPace != nil { return paceReading(count) }
+                // The handler of a request may silence the connection.
+                if isSilenced { return }
             case .wantRead: return
             case .wantWrite:
                 readWantsWrite = true
@@ -287,9 +262,28 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         continuation = loop.schedule(at: MonotonicTime(nanoseconds: loop.now.nanoseconds + 1), handler: self)
     }
 
+    /// Pauses reading until the pace allows further bytes.
+    private func paceReading(_ count: Int) {
+        guard let due = readPace?.read(count, now: loop.now.nanoseconds) else { return }
+        if let continuation { loop.cancel(continuation) }
+        isReadPaced = true
+        continuation = loop.schedule(at: MonotonicTime(nanoseconds: due), handler: self)
+    }
+
+    /// Continues to read and write after a change of the pace or of the silence.
+    func resume() {
+        guard state == .open || state == .draining else { return }
+        if let continuation { loop.cancel(continuation) }
+        continuation = nil
+        isReadPaced = false
+        // The input that waits may be within OpenSSL, so that the socket doesn't report it.
+        if !isSilenced { continueLater() }
+        requestTurnEnd()
+    }
+
     /// Writes nghttp2's output, until none is left or the socket accepts no more.
     private func flush() {
-        guard let session, !isWriteBlocked else { return }
+        guard let session, !isWriteBlocked, !isSilenced else { return }
         var isExhausted = false
         while !isExhausted {
             while output.count < options.outputLimit {
@@ -300,7 +294,12 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
                     isExhausted = true
                     break
                 }
-                output.append(UnsafeRawBufferPointer(start: bytes, count: count))
+                let frame = UnsafeRawBufferPointer(start: bytes, count: count)
+                if outputFilter.isActive {
+                    outputFilter.pass(frame, to: &output)
+                } else {
+                    output.append(frame)
+                }
             }
             // A record that is not full waits for further output of this turn.
             while output.count >= TLSTransport.maximumRecordSize || isExhausted && !output.isEmpty {

@@ -7,14 +7,18 @@ public struct ServerOptions: Sendable {
     public var headerTableSize: UInt32 = 4_096
     /// SETTINGS_MAX_CONCURRENT_STREAMS of a new connection; a handler may change it later.
     public var maximumConcurrentStreams: UInt32 = 1_000
+    /// Treatment of streams above the limit.
+    public var excessStreams = ExcessStreams.refuse
+    /// Debug data of the GOAWAY for streams above the limit.
+    public var excessDebugData = "Maximum active streams violated for this endpoint."
     /// SETTINGS_INITIAL_WINDOW_SIZE: bytes of body that a client may send on a stream unasked.
     public var initialWindowSize: UInt32 = 65_535
     /// The receive window of the whole connection, in bytes; below 65,535 it has no effect.
     public var connectionWindowSize: Int32 = 65_535
     /// SETTINGS_MAX_FRAME_SIZE, 16,384 to 16,777,215 bytes.
     public var maximumFrameSize: UInt32 = 16_384
-    /// SETTINGS_MAX_HEADER_LIST_SIZE: bytes of names and values plus 32 for each field. A longer list is answered
-    /// with status 431 (RFC 6585 §5).
+    /// SETTINGS_MAX_HEADER_LIST_SIZE: bytes of names and values plus 32 for each field. A longer list is
+    /// handed to ``ServerRequestHandler/requestOversized(_:on:)``.
     public var maximumHeaderListSize: UInt32 = 8_000
     /// Bytes that a request body may have. A longer one is handed to the handler at once, marked as cut off, and the
     /// rest is dropped.

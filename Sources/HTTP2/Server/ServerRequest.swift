@@ -15,6 +15,13 @@ public struct ServerRequest {
     /// `:authority`; empty if it is absent.
     public var authority: UnsafeRawBufferPointer { storage.pointee.bytes(storage.pointee.authority) }
 
+    /// Whether the method is HEAD.
+    var isHead: Bool {
+        let method = method
+        return method.count == 4 && method[0] == UInt8(ascii: "H") && method[1] == UInt8(ascii: "E")
+            && method[2] == UInt8(ascii: "A") && method[3] == UInt8(ascii: "D")
+    }
+
     /// Number of header fields, without the pseudo-headers.
     public var headerCount: Int { storage.pointee.fieldCount }
 
@@ -58,6 +65,9 @@ public protocol ServerRequestHandler: AnyObject {
     func connectionOpened(_ connection: ServerConnection)
     /// Receives a whole request. Answer with `connection.respond`, at once or later.
     func requestReceived(_ request: ServerRequest, on connection: ServerConnection)
+    /// Receives a request whose header list exceeds the limit, with the fields before the excess. Answers with status 431
+    /// (RFC 6585 §5) by default.
+    func requestOversized(_ request: ServerRequest, on connection: ServerConnection)
     /// Reports that the client reset a stream (RST_STREAM) before the answer, so that an answer would have no receiver.
     func requestCancelled(stream: Int32, on connection: ServerConnection)
     /// Reports that the connection is gone; nothing more can be sent.
@@ -66,6 +76,9 @@ public protocol ServerRequestHandler: AnyObject {
 
 extension ServerRequestHandler {
     public func connectionOpened(_ connection: ServerConnection) {}
+    public func requestOversized(_ request: ServerRequest, on connection: ServerConnection) {
+        connection.respond(stream: request.stream, status: 431)
+    }
     public func requestCancelled(stream: Int32, on connection: ServerConnection) {}
     public func connectionClosed(_ connection: ServerConnection, reason: ServerCloseReason) {}
 }

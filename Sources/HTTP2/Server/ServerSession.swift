@@ -6,6 +6,9 @@ final class ServerSessionFactory {
     private let option: OpaquePointer
     private let options: ServerOptions
 
+    /// Stream limit that nghttp2 enforces: none, because the connection enforces its own (``ServerStreamLimit``).
+    static let unlimited = UInt32(Int32.max)
+
     init(options: ServerOptions) {
         var callbacks: OpaquePointer?
         var option: OpaquePointer?
@@ -34,17 +37,16 @@ final class ServerSessionFactory {
         nghttp2_session_callbacks_del(callbacks)
     }
 
-    /// Creates a session that reports to `table`, which must outlive it, with its first SETTINGS submitted.
-    func makeSession(
-        table: UnsafeMutablePointer<ServerStreamTable>, maximumConcurrentStreams: UInt32
-    ) -> OpaquePointer? {
+    /// Creates a session that reports to `table`, which must outlive it, with its first SETTINGS submitted. Their stream
+    /// limit is ``unlimited``; the connection replaces it.
+    func makeSession(table: UnsafeMutablePointer<ServerStreamTable>) -> OpaquePointer? {
         var session: OpaquePointer?
         guard nghttp2_session_server_new2(&session, callbacks, table, option) == 0, let session else {
             return nil
         }
         let settings = [
             setting(NGHTTP2_SETTINGS_HEADER_TABLE_SIZE, options.headerTableSize),
-            setting(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, maximumConcurrentStreams),
+            setting(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, Self.unlimited),
             setting(NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, options.initialWindowSize),
             setting(NGHTTP2_SETTINGS_MAX_FRAME_SIZE, options.maximumFrameSize),
             setting(NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, options.maximumHeaderListSize),
@@ -66,6 +68,8 @@ let noFlags = UInt8(NGHTTP2_FLAG_NONE.rawValue)
 private let endStream = UInt8(NGHTTP2_FLAG_END_STREAM.rawValue)
 private let headersType = UInt8(NGHTTP2_HEADERS.rawValue)
 private let dataType = UInt8(NGHTTP2_DATA.rawValue)
+private let settingsType = UInt8(NGHTTP2_SETTINGS.rawValue)
+private let acknowledgement = UInt8(NGHTTP2_FLAG_ACK.rawValue)
 
 func setting(_ identifier: nghttp2_settings_id, _ value: UInt32) -> nghttp2_settings_entry {
     nghttp2_settings_entry(settings_id: Int32(identifier.rawValue), value: value)
@@ -98,7 +102,12 @@ private func beginHeaders(
     let header = frame.unsafelyUnwrapped.pointee.headers
     // Trailers begin in the same way, and are ignored.
     guard header.cat == NGHTTP2_HCAT_REQUEST else { return 0 }
-    let slot = table(userData).pointee.open(header.hd.stream_id)
+    let table = table(userData)
+    if let connection = table.pointee.connection, connection.isAtStreamLimit {
+        return connection.refuseExcess(header.hd.stream_id, endsStream: header.hd.flags & endStream != 0)
+            ? Int32(NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE.rawValue) : 0
+    }
+    let slot = table.pointee.open(header.hd.stream_id)
     return nghttp2_session_set_stream_user_data(session, header.hd.stream_id, slot)
 }
 
@@ -125,6 +134,9 @@ private func frameReceived(
 ) -> Int32 {
     let header = frame.unsafelyUnwrapped.pointee.hd
     guard header.type == headersType || header.type == dataType, header.flags & endStream != 0 else {
+        if header.type == settingsType, header.flags & acknowledgement != 0 {
+            table(userData).pointee.connection?.settingsAcknowledged()
+        }
         return 0
     }
     let table = table(userData)

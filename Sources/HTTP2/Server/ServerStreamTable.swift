@@ -13,8 +13,10 @@ struct ServerStreamSlot {
 
     var stream: Int32 = 0
     var phase = Phase.receiving
-    /// Whether the header list was too long: such a request is answered with 431 and never handed over.
+    /// Whether the header list was too long.
     var isOversized = false
+    /// Whether the method is HEAD, whose answer has no content (RFC 9110 §9.3.2).
+    var isHead = false
     /// Storage that collects the request; nil once it was handed over.
     var request: UnsafeMutablePointer<RequestStorage>?
     /// Body of the response; kept from one use of the slot to the next.
@@ -47,6 +49,10 @@ struct ServerStreamTable {
     unowned(unsafe) var connection: ServerConnection?
     /// Number of streams in use.
     private(set) var count = 0
+    /// Highest stream that was opened; 0 before the first.
+    private(set) var lastStream: Int32 = 0
+    /// Streams that were refused in this turn, although DATA follows.
+    var refusedWithData: [Int32] = []
 
     private static let blockSize = 32
 
@@ -74,11 +80,13 @@ struct ServerStreamTable {
         slot.pointee.stream = stream
         slot.pointee.phase = .receiving
         slot.pointee.isOversized = false
+        slot.pointee.isHead = false
         slot.pointee.request = takeStorage()
         slot.pointee.responseCount = 0
         slot.pointee.responseSent = 0
         currentStream = stream
         current = slot
+        lastStream = stream
         count += 1
         return slot
     }
@@ -99,6 +107,17 @@ struct ServerStreamTable {
         guard let storage = slot.pointee.request else { return }
         slot.pointee.request = nil
         freeStorage.append(storage)
+    }
+
+    /// The open streams, in the order of their opening.
+    var openStreams: [Int32] {
+        var streams: [Int32] = []
+        for block in slotBlocks {
+            for index in 0..<Self.blockSize where block[index].stream != 0 {
+                streams.append(block[index].stream)
+            }
+        }
+        return streams.sorted()
     }
 
     private mutating func takeStorage() -> UnsafeMutablePointer<RequestStorage> {

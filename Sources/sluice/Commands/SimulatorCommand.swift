@@ -155,6 +155,12 @@ struct SimulatorCommand: ParsableCommand {
                 valueName: "s"))
         var tokenUpdateInterval = 1_200
 
+        @Flag(
+            help:
+                "Accept provider tokens with a DER signature or a text as iat, which APNs presumably does. Otherwise they get InvalidProviderToken."
+        )
+        var lenientTokens = false
+
         func validate() throws {
             if !(0...86_400).contains(tokenUpdateInterval) {
                 throw ValidationError("--token-update-interval: 0 to 86400 seconds")
@@ -166,6 +172,7 @@ struct SimulatorCommand: ParsableCommand {
             if !app.isEmpty { options.topics = app }
             options.environment = sandbox ? .sandbox : .production
             options.acceptsClientCertificates = certificates
+            options.acceptsLenientTokens = lenientTokens
             options.tokenUpdateCounting = countTokenUpdates
             options.tokenUpdateInterval = .seconds(tokenUpdateInterval)
         }
@@ -252,8 +259,11 @@ struct SimulatorCommand: ParsableCommand {
             help: ArgumentHelp("Share of the requests that are never answered, 0 to 1.", valueName: "share"))
         var unanswered = 0.0
 
-        @Option(help: "Seed of the random choices.")
-        var seed: UInt64 = 1
+        @Option(
+            help:
+                "Seed of the random choices and of generated identifiers. Without it the choices are the same at each start, and the identifiers differ."
+        )
+        var seed: UInt64?
 
         @Option(
             help: ArgumentHelp(
@@ -299,6 +309,21 @@ struct SimulatorCommand: ParsableCommand {
                 "Concurrent streams until the first provider token is accepted.", valueName: "n"))
         var streamsBeforeToken: UInt32?
 
+        @Option(
+            help: ArgumentHelp(
+                "Streams above the limit: refuse resets them with REFUSED_STREAM, goaway ends the connection with that code. "
+                    + "APNs was seen to do both.",
+                valueName: "way"))
+        var excessStreams = ExcessStreams.refuse
+
+        @Option(
+            help: ArgumentHelp(
+                "Errors (4xx) after which a connection ends with GOAWAY; off: no consequence. Half of them lower the stream "
+                    + "limit. BadDeviceToken counts 4 (documented: more), 410 (documented) and 429 don't count. Accepted "
+                    + "pushes and ten minutes refill the budget. APNs' numbers are unknown; these are assumed.",
+                valueName: "n|off"))
+        var errorBudget = ErrorBudgetArgument(points: 1_000)
+
         @Option(help: ArgumentHelp("Concurrent connections.", valueName: "n"))
         var maximumConnections: Int?
 
@@ -314,6 +339,8 @@ struct SimulatorCommand: ParsableCommand {
 
         func apply(to options: inout SimulatorOptions) {
             options.requestsPerConnection = requestsPerConnection
+            options.excessStreams = excessStreams
+            options.errorBudget = errorBudget.points
             if let streams { options.maximumStreams = streams }
             if let streamsBeforeToken { options.streamsBeforeToken = streamsBeforeToken }
             if let maximumConnections { options.maximumConnections = maximumConnections }
@@ -333,6 +360,27 @@ struct SimulatorKeyArgument: ExpressibleByArgument {
 }
 
 extension SimulatorOptions.TokenUpdateCounting: ExpressibleByArgument {}
+extension ExcessStreams: ExpressibleByArgument {}
+
+/// `n` or `off` of `--error-budget`.
+struct ErrorBudgetArgument: ExpressibleByArgument, CustomStringConvertible {
+    /// Nil for `off`.
+    let points: Int?
+
+    init(points: Int?) { self.points = points }
+
+    init?(argument: String) {
+        if argument == "off" {
+            points = nil
+        } else if let number = Int(argument), (1...1_000_000_000).contains(number) {
+            points = number
+        } else {
+            return nil
+        }
+    }
+
+    var description: String { points.map(String.init) ?? "off" }
+}
 
 /// A simulator's summary as a file, for the process that started the simulator.
 struct SimulatorCounts: Codable {
