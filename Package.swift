@@ -61,7 +61,8 @@ let package = Package(
         .target(
             name: "DeviceModel",
             dependencies: [
-                "SluiceModel", .product(name: "HeapModule", package: "swift-collections"),
+                "SluiceModel", .product(name: "DequeModule", package: "swift-collections"),
+                .product(name: "HeapModule", package: "swift-collections"),
             ], swiftSettings: hot),
 
         // C libraries.

@@ -1,3 +1,4 @@
+import DequeModule
 import SluiceModel
 
 /// A device token.
@@ -22,13 +23,17 @@ struct TokenRecord: Sendable {
     var activity: UInt64?
 }
 
-/// All tokens that were ever given out. Tokens are found by a keyed hash of their text.
+/// Tokens that were given out. Tokens are found by a keyed hash of their text.
 struct TokenTable: Sendable {
     /// Index that stands for no token.
     static let none = UInt32.max
+    /// Invalid tokens that are remembered. Older ones are unknown tokens again, so that memory stays bounded.
+    static let mostInvalid = 100_000
 
     private var records: [TokenRecord] = []
     private var indices: [DeviceKey: UInt32] = [:]
+    /// Invalid tokens, oldest first.
+    private var invalid: Deque<UInt32> = []
     private let hasher: IdentityHasher
     private let seed: UInt64
 
@@ -61,26 +66,33 @@ struct TokenTable: Sendable {
         var record = record
         var generation: UInt32 = 0
         while true {
-            record.bytes = TokenName(
-                seed: seed, device: record.device, bundle: bundle, purpose: record.purpose,
-                environment: record.environment, generation: generation
-            ).bytes
+            record.bytes =
+                TokenName(
+                    seed: seed, device: record.device, bundle: bundle, purpose: record.purpose,
+                    environment: record.environment, generation: generation
+                ).bytes
             let text = Array(Hexadecimal.encode(record.bytes).utf8)
-            if let index = text.withUnsafeBytes({ find($0) == nil ? add(record, text: $0) : nil }) { return index }
+            if let index = text.withUnsafeBytes({ find($0) == nil ? add(record, text: $0) : nil }) {
+                return index
+            }
             generation += 1
         }
     }
 
     func text(_ index: UInt32) -> String { Hexadecimal.encode(records[Int(index)].bytes) }
 
-    /// Forgets a token, whose text is then unknown. Its index stays used.
-    mutating func forget(_ index: UInt32) {
-        let text = Hexadecimal.encode(records[Int(index)].bytes)
-        Array(text.utf8).withUnsafeBytes { _ = indices.removeValue(forKey: hasher.device($0)) }
+    /// Remembers that a token is invalid. The oldest invalid token is forgotten when there are too many.
+    mutating func retire(_ index: UInt32) {
+        invalid.append(index)
+        guard invalid.count > Self.mostInvalid, let oldest = invalid.popFirst() else { return }
+        let text = Array(Hexadecimal.encode(records[Int(oldest)].bytes).utf8)
+        text.withUnsafeBytes { _ = indices.removeValue(forKey: hasher.device($0)) }
+        records[Int(oldest)].bytes = []
     }
 
     mutating func removeAll() {
         records = []
         indices = [:]
+        invalid = []
     }
 }

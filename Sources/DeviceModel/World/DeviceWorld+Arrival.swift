@@ -79,7 +79,7 @@ extension DeviceWorld {
     private mutating func adopt(
         _ push: ArrivedPush, _ bundle: Slice<UnsafeRawBufferPointer>, _ purpose: TokenPurpose, now: Int64
     ) -> UInt32? {
-        guard settings.unknownTokens == .adopt, counts.all < settings.maximumDevices,
+        guard settings.unknownTokens == .adopt, hasRoom,
             let bytes = Hexadecimal.decode(push.token)
         else { return nil }
         let name = String(decoding: bundle, as: UTF8.self)

@@ -21,7 +21,7 @@ extension DeviceWorld {
     public mutating func addDevice(
         name: String? = nil, apps: [String]? = nil, now: Int64
     ) throws(DeviceFault) -> UInt32 {
-        guard counts.all < settings.maximumDevices else {
+        guard hasRoom else {
             throw DeviceFault(
                 .limit,
                 "there are \(settings.maximumDevices) devices already; remove some, or raise maximum-devices")
@@ -46,6 +46,9 @@ extension DeviceWorld {
         devices[Int(id)] = nil
         report(.device, device: id, detail: "removed", now: now)
     }
+
+    /// Whether another device is possible. Numbers of removed devices are not used again.
+    var hasRoom: Bool { counts.all < settings.maximumDevices && devices.count < 4 * settings.maximumDevices }
 
     /// Index of an app.
     func app(_ bundle: String?) throws(DeviceFault) -> UInt16 {
@@ -191,6 +194,7 @@ extension DeviceWorld {
         tokens[token].reason = reason
         let delay = settings.goneDelay > 0 ? Int64(random.next() % UInt64(settings.goneDelay)) : 0
         tokens[token].goneAt = now + delay
+        tokens.retire(token)
     }
 
     /// Tokens of an installation.
