@@ -1,13 +1,107 @@
-/// Service extensions that run.
-struct ExtensionRuns: Sendable {
-}
+import HeapModule
 
-extension DeviceWorld {
-    mutating func extensionIsDue(_ run: UInt64, now: Int64) {}
-    /// Takes the work that waits for effects.
-    public mutating func takeWork() -> [DeviceWork] { [] }
-    /// Takes the result of work.
-    public mutating func finish(_ id: UInt64, _ result: WorkResult, now: Int64) {}
-    /// Content of an attachment; nil when it is gone.
-    public func attachment(_ id: UInt64) -> (type: String, bytes: [UInt8])? { nil }
+/// Service extensions that run, with the work that they wait for. Bounded by ``DeviceSettings/maximumExtensionRuns``.
+struct ExtensionRuns: Sendable {
+    private struct Deadline: Comparable, Sendable {
+        var time: Int64
+        var run: UInt64
+
+        static func < (left: Deadline, right: Deadline) -> Bool {
+            (left.time, left.run) < (right.time, right.run)
+        }
+        static func == (left: Deadline, right: Deadline) -> Bool {
+            left.time == right.time && left.run == right.run
+        }
+    }
+
+    private var runs: [UInt64: ExtensionRun] = [:]
+    /// Runs by the work that they wait for.
+    private var works: [UInt64: UInt64] = [:]
+    /// Work that no effect has taken yet.
+    private var waiting: [DeviceWork] = []
+    /// Deadlines of the runs, and some of runs that have ended.
+    private var deadlines = Heap<Deadline>()
+    /// Deadline that is scheduled in milliseconds since 1970; nil: none.
+    private var scheduled: Int64?
+    private var nextRun: UInt64 = 1
+    private var nextWork: UInt64 = 1
+    var attachments = AttachmentStore()
+
+    var count: Int { runs.count }
+
+    /// Numbers a new run.
+    mutating func number() -> UInt64 {
+        defer { nextRun += 1 }
+        return nextRun
+    }
+
+    /// Keeps a run that waits.
+    /// - Parameter isNew: whether the run has waited for nothing before.
+    mutating func keep(_ run: ExtensionRun, _ id: UInt64, isNew: Bool) {
+        runs[id] = run
+        guard isNew else { return }
+        if deadlines.count > 2 * runs.count + 64 {
+            deadlines = Heap(deadlines.unordered.filter { runs[$0.run] != nil })
+        }
+        deadlines.insert(Deadline(time: run.deadline, run: id))
+    }
+
+    mutating func take(_ id: UInt64) -> ExtensionRun? { runs.removeValue(forKey: id) }
+
+    // MARK: - Deadlines
+
+    /// Deadline to schedule; nil when it is scheduled already, or no run has one.
+    mutating func deadlineToSchedule() -> Int64? {
+        while let first = deadlines.min, runs[first.run] == nil { deadlines.removeMin() }
+        guard let first = deadlines.min, scheduled.map({ first.time < $0 }) ?? true else { return nil }
+        scheduled = first.time
+        return first.time
+    }
+
+    /// Takes the runs whose time is over, in the order of their deadlines.
+    mutating func takeLate(now: Int64) -> [(id: UInt64, run: ExtensionRun)] {
+        if let time = scheduled, time <= now { scheduled = nil }
+        var late: [(id: UInt64, run: ExtensionRun)] = []
+        while let first = deadlines.min, first.time <= now {
+            deadlines.removeMin()
+            guard let run = take(first.run) else { continue }
+            if let work = run.awaited { works[work] = nil }
+            late.append((first.run, run))
+        }
+        return late
+    }
+
+    // MARK: - Work
+
+    /// Hands a run's work to the effects. Returns the work's number.
+    mutating func request(_ kind: DeviceWork.Kind, for run: UInt64) -> UInt64 {
+        // Work of runs that have ended is dropped, so that work nobody takes stays bounded.
+        if waiting.count > 2 * runs.count + 64 { waiting.removeAll { works[$0.id] == nil } }
+        defer { nextWork += 1 }
+        works[nextWork] = run
+        waiting.append(DeviceWork(id: nextWork, kind: kind))
+        return nextWork
+    }
+
+    mutating func takeWork() -> [DeviceWork] {
+        let taken = waiting.filter { works[$0.id] != nil }
+        waiting = []
+        return taken
+    }
+
+    /// Takes the run that waits for a result; nil for a late, double or unknown result.
+    mutating func take(work: UInt64) -> (id: UInt64, run: ExtensionRun)? {
+        guard let id = works.removeValue(forKey: work), let run = take(id) else { return nil }
+        return (id, run)
+    }
+
+    /// Ends all runs without result. Numbers are not used again, so that late results find nothing.
+    mutating func removeAll() {
+        runs = [:]
+        works = [:]
+        waiting = []
+        deadlines = Heap()
+        scheduled = nil
+        attachments.removeAll()
+    }
 }

@@ -73,6 +73,8 @@ struct PushJournal: Sendable {
 
     mutating func add(_ rule: DeviceRule, to number: UInt64, now: Int64) {
         guard let index = index(number), records[index].steps.count < Self.mostSteps else { return }
+        // A broadcast has each rule once, because its record stands for all devices.
+        if records[index].device == nil, records[index].steps.contains(where: { $0.rule == rule }) { return }
         let after = UInt32(clamping: now - records[index].at)
         records[index].steps.append(PushStep(after: after, rule: rule))
     }

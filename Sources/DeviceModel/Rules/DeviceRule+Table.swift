@@ -433,6 +433,16 @@ extension DeviceRule {
                 .documented, "UNNotificationServiceExtension",
                 "The service extension ran out of time: the original is shown."
             )
+        case .extensionBestAttempt:
+            (
+                .documented, "UNNotificationServiceExtension",
+                "The service extension ran out of time and handed over its changes so far."
+            )
+        case .extensionTooMany:
+            (
+                .assumed, "setting maximum-extension-runs",
+                "Too many service extensions run at once: the original is shown."
+            )
         case .extensionCrashed:
             (
                 .observed, "reports of developers",
@@ -487,6 +497,11 @@ extension DeviceRule {
             (
                 .documented, "Starting and updating Live Activities with ActivityKit push notifications",
                 "The Live Activity ended."
+            )
+        case .activityAlerted:
+            (
+                .documented, "Starting and updating Live Activities with ActivityKit push notifications",
+                "The update has an alert: the screen lights up."
             )
         case .activityStale:
             (
@@ -548,6 +563,11 @@ extension DeviceRule {
                 .documented, "ActivityAuthorizationError",
                 "Attributes and content state exceed 4 KB."
             )
+        case .activityWrongEvent:
+            (
+                .documented, "Starting and updating Live Activities with ActivityKit push notifications",
+                "The token or channel takes no such event: start tokens take start; all others take update and end."
+            )
         case .channelUnknown:
             (
                 .documented, "Starting and updating Live Activities with ActivityKit push notifications",
@@ -557,6 +577,11 @@ extension DeviceRule {
             (
                 .documented, "Starting and updating Live Activities with ActivityKit push notifications",
                 "The Live Activity listens to a channel."
+            )
+        case .broadcastUnheard:
+            (
+                .documented, "Sending broadcast push notification requests to APNs",
+                "No Live Activity listens to the channel."
             )
         case .broadcastReplayed:
             (

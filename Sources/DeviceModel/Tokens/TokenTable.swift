@@ -21,6 +21,8 @@ struct TokenRecord: Sendable {
     var reason: Reason = .unregistered
     /// Live Activity of an update token; nil for other tokens.
     var activity: UInt64?
+    /// Whether the device was made for this token, because no device had it.
+    var isAdopted = false
 }
 
 /// Tokens that were given out. Tokens are found by a keyed hash of their text.
@@ -62,9 +64,10 @@ struct TokenTable: Sendable {
     }
 
     /// Adds a new token, derived from the seed and the record. A text that was given out before is not given out again.
-    mutating func make(_ record: TokenRecord, bundle: String) -> UInt32 {
+    /// - Parameter first: generation to begin with, which saves the search beyond tokens that were given out.
+    mutating func make(_ record: TokenRecord, bundle: String, from first: UInt32 = 0) -> UInt32 {
         var record = record
-        var generation: UInt32 = 0
+        var generation = first
         while true {
             record.bytes =
                 TokenName(
@@ -75,7 +78,7 @@ struct TokenTable: Sendable {
             if let index = text.withUnsafeBytes({ find($0) == nil ? add(record, text: $0) : nil }) {
                 return index
             }
-            generation += 1
+            generation &+= 1
         }
     }
 

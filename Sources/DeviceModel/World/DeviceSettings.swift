@@ -28,6 +28,14 @@ public struct DeviceSettings: Codable, Sendable, Equatable {
     public var bannerTime: Int64 = 5_000
     /// Time of a service extension, in milliseconds.
     public var extensionTime: Int64 = 30_000
+    /// Service extensions that run at once on all devices; further pushes are shown unchanged.
+    public var maximumExtensionRuns = 10_000
+    /// Largest attachment in bytes. The system's own limits of images, audio and movies hold besides.
+    public var largestAttachment = 10 << 20
+    /// Bytes of all attachments; the oldest attachments are dropped.
+    public var attachmentRoom = 64 << 20
+    /// Live Activities of an app that run at once on a device.
+    public var maximumActivities = 5
     /// Live Activity updates of priority 10 within an hour.
     public var activityUpdatesPerHour = 60
     /// The same with the setting for frequent updates.

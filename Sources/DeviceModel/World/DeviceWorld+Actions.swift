@@ -19,6 +19,7 @@ extension DeviceWorld {
             restart(id, now: now)
         case .restore:
             for installation in found.installations {
+                dismissActivities(installation.app, on: id, now: now)
                 let former = endTokens(installation.app, on: id, isReported: false, now: now)
                 register(installation.app, on: id, former: former, now: now)
             }

@@ -92,7 +92,8 @@ extension DeviceWorld {
         installation.authorization = .authorized
         let index = tokens.add(
             TokenRecord(
-                bytes: bytes, device: device, app: app, purpose: purpose, environment: push.environment),
+                bytes: bytes, device: device, app: app, purpose: purpose, environment: push.environment,
+                isAdopted: true),
             text: push.token)
         installation.firstToken = index
         devices[Int(device)]?.installations.append(installation)

@@ -85,6 +85,8 @@ extension DeviceWorld {
 
     mutating func uninstall(_ app: UInt16, on device: UInt32, now: Int64) {
         guard let index = devices[Int(device)]?.installation(app) else { return }
+        dismissActivities(app, on: device, now: now)
+        releaseAttachments(of: devices[Int(device)]!.installations[index])
         endTokens(app, on: device, now: now)
         for purpose in TokenPurpose.allCases {
             guard let stored = storage.take(StorageKey(device: device, app: app, purpose: purpose)) else {

@@ -13,6 +13,9 @@ public struct DeviceWorld: Sendable {
     var due = DueQueue()
     var random: SeededGenerator
     var extensions = ExtensionRuns()
+    var channels = ChannelIndex()
+    /// Number of the Live Activity that was started last; 0: none yet.
+    var activityNumber: UInt64 = 0
     /// Devices that exist, and those of them that APNs reaches.
     var counts = DeviceCounts()
     private let initialApps: [AppDeclaration]
@@ -38,7 +41,9 @@ public struct DeviceWorld: Sendable {
         journal.removeAll()
         log.removeAll()
         due.removeAll()
-        extensions = ExtensionRuns()
+        extensions.removeAll()
+        channels.removeAll()
+        activityNumber = 0
         counts = DeviceCounts()
         log.append(EventRecord(at: now, kind: .reset))
     }

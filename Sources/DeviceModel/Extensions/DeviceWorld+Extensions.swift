@@ -1,0 +1,152 @@
+import SluiceModel
+
+/// Runs of service extensions.
+extension DeviceWorld {
+    /// Runs an app's service extension for a push, and presents the result when the run ends.
+    mutating func startExtension(_ push: TransitPush, now: Int64) {
+        guard let declaration = appTable[push.app].serviceExtension else {
+            note(.extensionSkippedNone, push.number, now: now)
+            return presentAlert(push, changes: nil, now: now)
+        }
+        guard extensions.count < settings.maximumExtensionRuns else {
+            note(.extensionTooMany, push.number, now: now)
+            return presentAlert(push, changes: nil, now: now)
+        }
+        let run = ExtensionRun(push, declaration, limit: settings.extensionTime, now: now)
+        proceed(run, extensions.number(), isNew: true, now: now)
+    }
+
+    /// Goes on with a run until it waits or ends.
+    private mutating func proceed(_ run: ExtensionRun, _ id: UInt64, isNew: Bool, now: Int64) {
+        var run = run
+        while true {
+            let state = state(run.push.device)
+            switch run.proceed(canReadKeys: state.wasUnlockedSinceBoot, now: now) {
+            case .end(.empty) where appTable[run.push.app].entitlements?.contains(.filtering) ?? false:
+                return endExtension(run, .hidden, now: now)
+            case .end(let outcome): return endExtension(run, outcome, now: now)
+            case .work(.fetch) where !state.isReachable:
+                note(.attachmentRefused, run.push.number, now: now)
+                run.fetched(nil)
+            case .work(let kind):
+                run.awaited = extensions.request(kind, for: id)
+                return wait(run, id, isNew: isNew, now: now)
+            case .time:
+                run.awaited = nil
+                wait(run, id, isNew: isNew, now: now)
+                if let readyAt = run.readyAt { due.schedule(.serviceExtension(id), at: readyAt) }
+                return
+            }
+        }
+    }
+
+    private mutating func wait(_ run: ExtensionRun, _ id: UInt64, isNew: Bool, now: Int64) {
+        extensions.keep(run, id, isNew: isNew)
+        scheduleDeadline()
+        conclude(.running, run.push.number, device: run.push.device, app: run.push.app, now: now)
+    }
+
+    private mutating func scheduleDeadline() {
+        guard let time = extensions.deadlineToSchedule() else { return }
+        // Number 0 is no run: the deadlines are in the runs' own order.
+        due.schedule(.serviceExtension(0), at: time)
+    }
+
+    mutating func extensionIsDue(_ run: UInt64, now: Int64) {
+        for late in extensions.takeLate(now: now) {
+            endExtension(late.run, late.run.outcomeAtLimit, now: now)
+        }
+        if run > 0, let found = extensions.take(run) {
+            proceed(found, run, isNew: false, now: now)
+        }
+        scheduleDeadline()
+    }
+
+    /// Reports the end of a run, and presents what it has made of the push.
+    private mutating func endExtension(_ run: ExtensionRun, _ outcome: ExtensionOutcome, now: Int64) {
+        let push = run.push
+        // A device that was switched off meanwhile has ended the process.
+        let outcome = state(push.device).isPoweredOn ? outcome : .crashed
+        note(outcome.rule, push.number, now: now)
+        report(
+            .receipt, device: push.device, app: push.app, push: push.number, detail: outcome.rawValue,
+            token: push.token == TokenTable.none ? nil : push.token, now: now)
+        let isInstalled = installation(push.device, push.app) != nil
+        if !outcome.keepsChanges || !isInstalled { releaseAttachments(run.changes.attachments) }
+        guard isInstalled else {
+            note(.notInstalled, push.number, now: now)
+            return conclude(.dropped, push.number, device: push.device, app: push.app, now: now)
+        }
+        guard outcome != .hidden else {
+            applyHiddenBadge(push, now: now)
+            return conclude(.dropped, push.number, device: push.device, app: push.app, now: now)
+        }
+        presentAlert(push, changes: outcome.keepsChanges ? run.changes : nil, now: now)
+    }
+
+    /// Sets the badge of a notification that the extension hid.
+    private mutating func applyHiddenBadge(_ push: TransitPush, now: Int64) {
+        guard let badge = JSONValue(push.payload)?["aps"]?["badge"]?.integer, badge >= 0,
+            let installation = installation(push.device, push.app),
+            [.authorized, .ephemeral].contains(installation.authorization)
+        else { return }
+        guard installation.settings.value.badges else { return note(.noBadge, push.number, now: now) }
+        _ = with(push.device, push.app) { $0.badge = Int32(clamping: badge) }
+        note(badge == 0 ? .badgeRemoved : .badge, push.number, now: now)
+    }
+
+    // MARK: - Work
+
+    /// Takes the work that waits for effects.
+    public mutating func takeWork() -> [DeviceWork] { extensions.takeWork() }
+
+    /// Takes the result of work. Late, double and unknown results are ignored.
+    public mutating func finish(_ id: UInt64, _ result: WorkResult, now: Int64) {
+        advance(to: now)
+        guard let found = extensions.take(work: id) else { return }
+        var run = found.run
+        switch result {
+        case .decrypted(let bytes) where run.isDecrypting:
+            guard run.decrypted(bytes) else { return endExtension(run, .notDecrypted, now: now) }
+            note(.decrypted, run.push.number, now: now)
+        case .fetched(let type, let bytes) where !run.isDecrypting:
+            let file = extensions.attachments.add(
+                AttachmentStore.File(type: type, bytes: bytes), largest: settings.largestAttachment,
+                room: settings.attachmentRoom)
+            note(file == nil ? .attachmentRefused : .attachmentAdded, run.push.number, now: now)
+            run.fetched(file)
+        default:
+            // A failure, and a result of the wrong kind.
+            if run.isDecrypting { return endExtension(run, .notDecrypted, now: now) }
+            note(.attachmentRefused, run.push.number, now: now)
+            run.fetched(nil)
+        }
+        proceed(run, found.id, isNew: false, now: now)
+    }
+
+    // MARK: - Attachments
+
+    /// Content of an attachment; nil when it is gone.
+    public func attachment(_ id: UInt64) -> (type: String, bytes: [UInt8])? {
+        extensions.attachments[id].map { ($0.type, $0.bytes) }
+    }
+
+    /// Views of the attachments that are kept.
+    func attachmentViews(_ ids: [UInt64]) -> [AttachmentView] {
+        ids.compactMap { id in
+            extensions.attachments[id].map { AttachmentView(id: id, type: $0.type, bytes: $0.bytes.count) }
+        }
+    }
+
+    /// Frees the attachments of an app that leaves a device.
+    mutating func releaseAttachments(of installation: Installation) {
+        for notification in installation.centre.delivered {
+            if let changes = notification.changes?.value { releaseAttachments(changes.attachments) }
+        }
+    }
+
+    /// Frees attachments of notifications that have left the list.
+    mutating func releaseAttachments(_ ids: [UInt64]) {
+        for id in ids { extensions.attachments.remove(id) }
+    }
+}
