@@ -120,7 +120,7 @@ let package = Package(
             exclude: ["README.md"], swiftSettings: strict),
         .target(
             name: "APNSSimulator",
-            dependencies: ["DeviceModel", "EventLoop", "HTTP2", "SluiceModel", "COpenSSL"],
+            dependencies: ["Configuration", "DeviceModel", "EventLoop", "HTTP2", "SluiceModel", "COpenSSL"],
             swiftSettings: strict),
         .executableTarget(
             name: "sluice",

@@ -2,11 +2,11 @@
 """Holds documents against the schemas of this directory.
 
     validate.py check              the schemas; every example of asyncapi.yaml, and every job that a golden record of
-                                   examples stands for, against its schema
+                                   examples stands for, and its timeline of faults, against their schemas
     validate.py documents SCHEMA   one document per input line, in hexadecimal; one line each: "valid" or why not
     validate.py asyncapi           asyncapi.yaml as JSON, references left as they are
 
-SCHEMA is job, outcome or dead-letter. Needs jsonschema 4.10 or later and PyYAML (on Debian:
+SCHEMA is job, outcome, dead-letter or faults. Needs jsonschema 4.10 or later and PyYAML (on Debian:
 apt-get install python3-jsonschema python3-yaml). Exit status: 0, 1 when a check failed, 3 when a module is missing.
 """
 
@@ -24,7 +24,7 @@ except ImportError as error:
     sys.exit(3)
 
 DIRECTORY = Path(__file__).resolve().parent
-NAMES = ["job", "outcome", "dead-letter"]
+NAMES = ["job", "outcome", "dead-letter", "faults"]
 
 
 def load(name):
@@ -98,6 +98,13 @@ def inlined(node, document):
     return {"allOf": [inlined(part, target), copy]} if copy else inlined(part, target)
 
 
+def named(node):
+    """A copy of a YAML tree with texts as names, as JSON has them."""
+    if isinstance(node, dict):
+        return {str(name): named(child) for name, child in node.items()}
+    return [named(child) for child in node] if isinstance(node, list) else node
+
+
 def check():
     failures = []
     for name in NAMES:
@@ -129,6 +136,10 @@ def check():
             examples += 1
             for error in job.iter_errors(record["expect"]["job"]):
                 failures.append(f"{path.name}/{record['name']}: {error.message}")
+    faults = Validator(load("faults"))
+    examples += 1
+    for error in faults.iter_errors(named(yaml.safe_load((DIRECTORY / "examples" / "faults.yaml").read_text()))):
+        failures.append(f"faults.yaml: {'/'.join(map(str, error.absolute_path))}: {error.message}")
     for failure in failures:
         print(failure)
     print(f"{len(NAMES)} schemas, {examples} examples, {len(failures)} failures")

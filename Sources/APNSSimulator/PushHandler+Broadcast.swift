@@ -4,9 +4,11 @@ import SluiceModel
 /// Broadcasts to channels, on the connections of pushes.
 extension PushHandler {
     func broadcastReceived(_ request: ServerRequest, on connection: ServerConnection) {
+        if !shard.script.isQuiet, shard.script.leavesUnanswered() { return shard.counters.add(.unanswered) }
         let broadcast = BroadcastRequest(request)
         var reason = judge(request, broadcast, connection)
         if reason == .absent { reason = shard.faults.choose(&shard.random) }
+        if !shard.script.isQuiet, reason == .absent { reason = shard.script.judge(self) }
         if reason == .absent {
             reason = shard.channels.publish(
                 app: broadcast.app.text, broadcast.channel?.text ?? "",

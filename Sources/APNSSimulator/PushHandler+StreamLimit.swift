@@ -25,6 +25,7 @@ extension PushHandler {
     }
 
     func applyStreamLimit(_ connection: ServerConnection) {
-        connection.maximumConcurrentStreams = budget?.limit(of: tokenStreams) ?? tokenStreams
+        let limit = budget?.limit(of: tokenStreams) ?? tokenStreams
+        connection.maximumConcurrentStreams = min(limit, shard.script.active.streamLimit)
     }
 }

@@ -11,6 +11,8 @@ final class PushHandler: ServerRequestHandler {
     private(set) var certificate: PeerCertificate?
     /// Errors that the connection may still cause; nil for any number.
     var budget: ErrorBudget?
+    /// Number from 0 to below 1 that decides whether faults of a share of the connections concern this connection.
+    var draw = 0.0
     /// Streams that the provider token or certificate allows.
     var tokenStreams: UInt32
     /// Whether the response header names are in the client's HPACK table, as they are after the first answer.
@@ -36,6 +38,7 @@ final class PushHandler: ServerRequestHandler {
             shard.counters.add(.refused)
             shard.refuse(connection, reason)
         }
+        shard.script.opened(self, connection)
     }
 
     /// Returns the fault of a push certificate of the other environment, or of a certificate that is no push
@@ -50,6 +53,7 @@ final class PushHandler: ServerRequestHandler {
 
     func connectionClosed(_ connection: ServerConnection, reason: ServerCloseReason) {
         self.connection = nil
+        shard.script.closed(self)
         if connection.wasOpened { shard.counters.add(.closed) }
     }
 
@@ -63,9 +67,11 @@ final class PushHandler: ServerRequestHandler {
         if request.path.dropping(BroadcastRequest.pathPrefix) != nil {
             return broadcastReceived(request, on: connection)
         }
+        if !shard.script.isQuiet, shard.script.leavesUnanswered() { return shard.counters.add(.unanswered) }
         var push = PushRequest(request)
         var reason = judge(request, &push, connection)
         if reason == .absent { reason = shard.faults.choose(&shard.random) }
+        if !shard.script.isQuiet, reason == .absent { reason = shard.script.judge(push, self) }
         if reason == .absent { reason = checkLiveActivity(push, request.body) }
         adaptStreamLimit(reason, connection)
         let identifier =

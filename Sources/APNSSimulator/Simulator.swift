@@ -14,6 +14,7 @@ public final class Simulator: Sendable {
     /// Port of channel management; nil when none is served.
     public var managementPort: UInt16? { shards[0].management?.port }
     private let channels: ChannelRegistry
+    private let script: FaultRegistry
     private let shards: [SimulatorShard]
 
     private enum State {
@@ -51,6 +52,13 @@ public final class Simulator: Sendable {
         let context = try TLSContext.server(tls)
         channels = ChannelRegistry(options)
         let tokenUpdates = TokenUpdateRegistry(options)
+        let script = FaultRegistry { [authority, tls] in
+            var expired = tls
+            expired.identity = try authority.issueServer(names: options.serverNames, validity: .expired).identity
+            return try TLSContext.server(expired)
+        }
+        self.script = script
+        try script.replace(with: options.faultTimeline, now: MonotonicTime.read().nanoseconds)
         var shards: [SimulatorShard] = []
         for index in 0..<options.threads {
             // The first shard determines the port that the others share.
@@ -58,7 +66,7 @@ public final class Simulator: Sendable {
             shards.append(
                 try SimulatorShard(
                     options: options, index: index, port: port, tls: context, channels: channels,
-                    tokenUpdates: tokenUpdates))
+                    tokenUpdates: tokenUpdates, faults: script))
         }
         self.shards = shards
         port = shards[0].listener.port
@@ -75,8 +83,31 @@ public final class Simulator: Sendable {
             state = .running
             return true
         }
-        if isFirst { for shard in shards { shard.loop.start() } }
+        guard isFirst else { return port }
+        for shard in shards { shard.loop.start() }
+        // The timeline was checked before, and begins with the first connections.
+        try? replaceFaults(with: script.current.timeline)
         return port
+    }
+
+    /// Faults by script, and how far they are. Any thread.
+    public var faults: FaultReport { script.report(now: MonotonicTime.read().nanoseconds) }
+
+    /// Replaces the faults by script; the new timeline starts now. Any thread. Requests that arrive after the return meet
+    /// the new faults, unless an event loop of the simulator calls.
+    /// - Throws: `SimulatorError` for a timeline that can't be played; the faults so far then continue.
+    public func replaceFaults(with timeline: FaultTimeline) throws {
+        try script.replace(with: timeline, now: MonotonicTime.read().nanoseconds)
+        guard state.withLock({ $0 == .running }) else { return }
+        // A loop that waited for another could wait for itself.
+        let waits = !shards.contains { $0.loop.isCurrent }
+        for shard in shards {
+            if waits {
+                _ = shard.loop.runBlockingIfRunning { shard.script.reload() }
+            } else {
+                _ = shard.loop.execute { shard.script.reload() }
+            }
+        }
     }
 
     /// Ends all connections with GOAWAY (`Shutdown`), finishes open requests, and ends the threads. Blocks until then.

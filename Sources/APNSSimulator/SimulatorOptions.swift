@@ -133,6 +133,8 @@ public struct SimulatorOptions: Sendable {
     public var jitter: Duration = .zero
     /// Faults that good pushes meet at random.
     public var faults: [Fault] = []
+    /// Faults by time; ``Simulator/replaceFaults(with:)`` replaces them. They start with the simulator.
+    public var faultTimeline = FaultTimeline()
     /// Seconds in the `retry-after` of 429 and 503; nil to omit the field.
     public var retryAfterSeconds: Int?
     /// Seed of the random choices (faults, jitter) and of generated identifiers. Nil makes the same choices at each

@@ -14,6 +14,8 @@ final class SimulatorShard: @unchecked Sendable {
     let nullDelay: NullDelay?
     let log: PushLogWriter?
     let faults: FaultMix
+    /// Faults by script.
+    let script: ShardFaults
     var random: SeededGenerator
     /// Generator of `apns-id` and the other identifiers. Differs at each start, unless the options have a seed.
     var identifiers: SeededGenerator
@@ -45,7 +47,7 @@ final class SimulatorShard: @unchecked Sendable {
 
     init(
         options: SimulatorOptions, index: Int, port: UInt16, tls: TLSContext, channels: ChannelRegistry,
-        tokenUpdates: TokenUpdateRegistry
+        tokenUpdates: TokenUpdateRegistry, faults registry: FaultRegistry
     ) throws {
         self.options = options
         self.channels = channels
@@ -56,6 +58,7 @@ final class SimulatorShard: @unchecked Sendable {
         nullDelay = delaysNull ? NullDelay(loop: loop, delay: options.latency.wholeNanoseconds) : nil
         log = try options.pushLog.map { [loop] in try PushLogWriter($0, loop: loop) }
         faults = FaultMix(options.faults)
+        script = ShardFaults(registry: registry, loop: loop, index: index)
         let offset = UInt64(index) &* 0x1000_0000_1B3
         random = SeededGenerator(seed: (options.seed ?? 1) &+ offset)
         identifiers = SeededGenerator(seed: options.identifierSeed &+ offset)
@@ -87,6 +90,7 @@ final class SimulatorShard: @unchecked Sendable {
             return isReliable ? handler : UnreliableHandler(handler, shard: self)
         }
         try listener.start()
+        script.start(listener, tls: tls)
         if index == 0, options.mode == .full, let port = options.managementPort {
             let management = try ServerListener(
                 loop: loop, address: options.address, port: port, tls: tls,
@@ -100,6 +104,7 @@ final class SimulatorShard: @unchecked Sendable {
     /// Ends all connections with GOAWAY (`Shutdown`), and calls `completion` when they are gone.
     func stop(_ completion: @escaping () -> Void) {
         let debugData = "{\"reason\":\"Shutdown\"}"
+        script.stop()
         listener.stop(debugData: debugData) { [self] in
             delays.removeAll()
             nullDelay?.removeAll()
@@ -166,6 +171,9 @@ final class SimulatorShard: @unchecked Sendable {
 
     /// Returns the time at which an answer is due; nil for at once.
     func answerTime() -> UInt64? {
+        if !script.isQuiet, let delay = script.latency() {
+            return delay == 0 ? nil : loop.now.nanoseconds + delay
+        }
         var delay = latency
         if jitter > 0 { delay += UInt64(random.fraction() * Double(jitter)) }
         return delay == 0 ? nil : loop.now.nanoseconds + delay

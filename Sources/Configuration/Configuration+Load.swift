@@ -82,7 +82,7 @@ extension Configuration {
         return collector.settings
     }
 
-    private static func readText(_ path: String) throws(ConfigurationError) -> String {
+    static func readText(_ path: String) throws(ConfigurationError) -> String {
         func failure(_ message: String) -> ConfigurationError {
             let location = ConfigurationProblem.Location.file(name: path, line: 0, column: 0)
             return ConfigurationError(problems: [
@@ -102,7 +102,7 @@ extension Configuration {
         return text
     }
 
-    private static func inOrder(_ problems: [ConfigurationProblem]) -> [ConfigurationProblem] {
+    static func inOrder(_ problems: [ConfigurationProblem]) -> [ConfigurationProblem] {
         func position(_ problem: ConfigurationProblem) -> (Int, Int) {
             switch problem.location {
             case .file(_, let line, let column): (line, column)

@@ -16,7 +16,7 @@ public struct ConfigurationSetting: Sendable, Equatable {
 }
 
 /// Findings while a document is read: mistakes, and the settings that were asked for.
-final class ConfigurationCollector {
+package final class ConfigurationCollector {
     var problems: [ConfigurationProblem] = []
     var places: SettingPlaces
     let files: FileNames
@@ -40,15 +40,15 @@ final class ConfigurationCollector {
 
 /// Reads one section. Every `read…` call makes its key known; `finish()` reports the unknown keys. A mistake is
 /// recorded and a stand-in returned, so that one run reports all mistakes.
-final class SectionReader {
+package final class SectionReader {
     /// Path as it is in the document: `apps[0]`.
     let path: String
     /// Path as the reference shows it: `apps[]`.
     let pattern: String
     let location: ConfigurationProblem.Location
     let collector: ConfigurationCollector
-    private let entries: [ConfigurationValue.Entry]
-    private var known: [String] = []
+    let entries: [ConfigurationValue.Entry]
+    var known: [String] = []
 
     init(
         _ value: ConfigurationValue, path: String, pattern: String, collector: ConfigurationCollector
@@ -71,18 +71,18 @@ final class SectionReader {
 
     // MARK: Lookup
 
-    func contains(_ key: String) -> Bool { entry(key) != nil }
+    package func contains(_ key: String) -> Bool { entry(key) != nil }
 
-    private func entry(_ key: String) -> ConfigurationValue.Entry? { entries.first { $0.key == key } }
+    func entry(_ key: String) -> ConfigurationValue.Entry? { entries.first { $0.key == key } }
 
-    func path(_ key: String) -> String { path.isEmpty ? key : "\(path).\(key)" }
-    private func pattern(_ key: String) -> String { pattern.isEmpty ? key : "\(pattern).\(key)" }
+    package func path(_ key: String) -> String { path.isEmpty ? key : "\(path).\(key)" }
+    func pattern(_ key: String) -> String { pattern.isEmpty ? key : "\(pattern).\(key)" }
 
     /// Records a mistake of a setting.
     ///
     /// - Parameter others: Paths of further settings that the mistake depends on. If a variable of the environment gave
     ///   such a setting, and the file gave this setting, the mistake is the variable's.
-    func problem(_ key: String, _ message: String, with others: [String] = []) {
+    package func problem(_ key: String, _ message: String, with others: [String] = []) {
         let own = entry(key)?.value.location ?? location
         let foreign = others.lazy.compactMap { self.collector.places.locations[$0] }.first(
             where: \.isEnvironment)
@@ -141,7 +141,7 @@ final class SectionReader {
     }
 
     /// Reads a non-empty text. `check` returns the text's fault, or nil.
-    func text(
+    package func text(
         _ key: String, kind: String = "text", default defaultValue: String? = nil, required: Bool = false,
         help: String, check: (String) -> String? = { _ in nil }
     ) -> String? {
@@ -154,7 +154,7 @@ final class SectionReader {
         return text
     }
 
-    func integer(
+    package func integer(
         _ key: String, _ range: ClosedRange<Int>, default defaultValue: Int? = nil, help: String
     ) -> Int? {
         let kind = "integer \(range.lowerBound)…\(range.upperBound)"
@@ -167,7 +167,7 @@ final class SectionReader {
         return value ?? defaultValue
     }
 
-    func number(
+    package func number(
         _ key: String, _ range: ClosedRange<Double>, default defaultValue: Double? = nil, help: String
     ) -> Double? {
         let kind = "number \(range.lowerBound)…\(range.upperBound)"
@@ -181,7 +181,7 @@ final class SectionReader {
         return value ?? defaultValue
     }
 
-    func duration(
+    package func duration(
         _ key: String, _ range: ClosedRange<Duration>, default defaultValue: Duration, help: String
     ) -> Duration {
         let bounds = "\(DurationText.format(range.lowerBound))…\(DurationText.format(range.upperBound))"
@@ -219,13 +219,13 @@ final class SectionReader {
     }
 
     /// Reads a raw value of an enumeration.
-    func choice<Value: RawRepresentable & CaseIterable>(
+    package func choice<Value: RawRepresentable & CaseIterable>(
         _ key: String, default defaultValue: Value, help: String
     ) -> Value where Value.RawValue == String {
         choice(key, of: Value.self, default: defaultValue, required: false, help: help) ?? defaultValue
     }
 
-    func choice<Value: RawRepresentable & CaseIterable>(
+    package func choice<Value: RawRepresentable & CaseIterable>(
         _ key: String, of type: Value.Type, default defaultValue: Value?, required: Bool, help: String
     ) -> Value? where Value.RawValue == String {
         let names = Value.allCases.map(\.rawValue)
@@ -331,7 +331,7 @@ final class SectionReader {
     }
 
     /// Reads a section below this one; an absent section reads like an empty one.
-    func section<Value>(_ key: String, _ body: (SectionReader) -> Value) -> Value {
+    package func section<Value>(_ key: String, _ body: (SectionReader) -> Value) -> Value {
         known.append(key)
         if let location = entry(key)?.value.location { collector.places.note(path(key), location) }
         let value = entry(key)?.value ?? ConfigurationValue(content: .empty, location: location)
@@ -421,7 +421,7 @@ final class SectionReader {
     /// Marks all keys of the section as known: used when it isn't clear which keys belong to it.
     func acceptRest() { known += entries.map(\.key) }
 
-    func finish() {
+    package func finish() {
         for entry in entries where !known.contains(entry.key) && !collector.isFull {
             let message: String
             if case .environment = entry.keyLocation {

@@ -1,13 +1,13 @@
 /// Durations as people write them: `250ms`, `30s`, `5m`, `2h`, `30d`, also together: `1m30s`.
 /// A number without a unit is refused, except 0.
-enum DurationText {
-    static let grammar = "a duration such as `250ms`, `30s`, `5m`, `1h30m` or `30d`"
+package enum DurationText {
+    package static let grammar = "a duration such as `250ms`, `30s`, `5m`, `1h30m` or `30d`"
 
     private static let units: [(suffix: String, milliseconds: Int64)] = [
         ("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000),
     ]
 
-    static func parse(_ text: String) -> Duration? {
+    package static func parse(_ text: String) -> Duration? {
         if text == "0" { return .zero }
         var rest = Substring(text)
         var total: Int64 = 0
@@ -32,7 +32,7 @@ enum DurationText {
     }
 
     /// Returns the shortest text that `parse` reads as this duration, in whole milliseconds.
-    static func format(_ duration: Duration) -> String {
+    package static func format(_ duration: Duration) -> String {
         var milliseconds =
             duration.components.seconds * 1_000 + duration.components.attoseconds / 1_000_000_000_000_000
         if milliseconds == 0 { return "0" }

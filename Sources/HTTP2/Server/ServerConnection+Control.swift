@@ -19,8 +19,6 @@ public struct ServerGoAway: Sendable, Equatable {
     public var debugData = ""
     /// Open streams that are reported as not processed, counted from the newest. They are not answered.
     public var unprocessed = 0
-    /// Whether no stream is reported as processed: Last-Stream-ID is 0.
-    public var processesNone = false
     public var end = End.drained
 
     public init(errorCode: UInt32 = 0, debugData: String = "") {
@@ -90,7 +88,6 @@ extension ServerConnection {
     }
 
     private func lastStream(of frame: ServerGoAway) -> Int32 {
-        if frame.processesNone { return 0 }
         let last = table.pointee.lastStream
         guard frame.unprocessed > 0 else { return last }
         let open = table.pointee.openStreams

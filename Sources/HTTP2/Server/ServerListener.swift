@@ -23,7 +23,8 @@ public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Se
     /// The bound port, which the system chose if 0 was requested.
     public let port: UInt16
     public let options: ServerOptions
-    private let tls: TLSContext
+    /// TLS of connections that arrive from now on. Changed on the loop's thread.
+    public var tls: TLSContext
     private let makeHandler: (ServerConnection) -> any ServerRequestHandler
     /// Descriptor of the socket, owned; closed by `stop`, or in deinit at the latest.
     private var fileDescriptor: Int32

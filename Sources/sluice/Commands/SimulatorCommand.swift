@@ -69,6 +69,7 @@ struct SimulatorCommand: ParsableCommand {
     @OptionGroup(title: "Answers") var answers: AnswerOptions
     @OptionGroup(title: "Broadcasts") var broadcasts: BroadcastOptions
     @OptionGroup(title: "Connections") var connections: ConnectionOptions
+    @OptionGroup(title: "Faults by script") var script: FaultOptions
     @OptionGroup var lifetime: LifetimeOptions
 
     func run() throws {
@@ -105,6 +106,9 @@ struct SimulatorCommand: ParsableCommand {
         if null, managementPort != nil {
             throw ValidationError("--null checks nothing and has no channels; omit --management-port")
         }
+        if null, script.faults != nil {
+            throw ValidationError("--null has no faults; omit --faults, or --null")
+        }
     }
 
     private func options() throws -> SimulatorOptions {
@@ -118,6 +122,7 @@ struct SimulatorCommand: ParsableCommand {
         try answers.apply(to: &options)
         broadcasts.apply(to: &options)
         connections.apply(to: &options)
+        try script.apply(to: &options)
         return options
     }
 
