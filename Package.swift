@@ -120,7 +120,9 @@ let package = Package(
             exclude: ["README.md"], swiftSettings: strict),
         .target(
             name: "APNSSimulator",
-            dependencies: ["Configuration", "DeviceModel", "EventLoop", "HTTP2", "SluiceModel", "COpenSSL"],
+            dependencies: [
+                "COpenSSL", "Configuration", "DeviceModel", "EventLoop", "HTTP2", "SluiceModel",
+            ],
             swiftSettings: strict),
         .executableTarget(
             name: "sluice",

@@ -154,7 +154,8 @@ public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Se
 
     // MARK: - Socket
 
-    private static func listen(
+    /// Opens a listening socket that doesn't block. The caller owns the descriptor.
+    package static func listen(
         _ address: String, _ port: UInt16, reusesPort: Bool
     ) throws(ServerError) -> (descriptor: Int32, port: UInt16) {
         let endpoint = address.contains(":") ? "[\(address)]:\(port)" : "\(address):\(port)"

@@ -1,9 +1,6 @@
-import Configuration
 import Foundation
-import Gateway
-import Synchronization
 
-/// Decides by a request's `Host` field whether the request is meant for this worker.
+/// Decides by a request's `Host` field whether the request is meant for this process.
 ///
 /// Any web page can have its name resolve to an address of this machine (DNS rebinding). The browser then takes the
 /// answers for the page's own. `Host` still has the name that the browser asked for, so foreign names are refused.
@@ -44,11 +41,11 @@ public struct AllowedHosts: Sendable {
         return String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 
-    /// Returns whether a request is meant for this worker.
+    /// Returns whether a request is meant for this process.
     /// - Parameters:
     ///   - host: value of the field; nil when the request has none. Browsers always send the field.
     ///   - local: address of this machine that the connection reached.
-    func allows(_ host: String?, local: String?) -> Bool {
+    public func allows(_ host: String?, local: String?) -> Bool {
         guard !allowsAll, let host else { return true }
         guard let name = Self.name(of: host) else { return false }
         if let address = IPAddress(name) {
@@ -86,11 +83,12 @@ public struct AllowedHosts: Sendable {
 }
 
 /// An IP address, whatever its spelling. An IPv4 address equals its IPv6 form (RFC 4291, 2.5.5.2).
-private struct IPAddress: Hashable {
+package struct IPAddress: Hashable, Sendable {
+    /// Sixteen bytes of the IPv6 form.
     private let bytes: [UInt8]
 
     /// Nil when the text is a name.
-    init?(_ text: String) {
+    package init?(_ text: String) {
         var (v4, v6) = (in_addr(), in6_addr())
         if inet_pton(AF_INET, text, &v4) == 1 {
             bytes = Self.mapped + withUnsafeBytes(of: &v4) { Array($0) }
@@ -103,17 +101,7 @@ private struct IPAddress: Hashable {
 
     private static let mapped: [UInt8] = Array(repeating: 0, count: 10) + [0xFF, 0xFF]
 
-    var isLoopback: Bool {
+    package var isLoopback: Bool {
         bytes.starts(with: Self.mapped + [127]) || bytes == Array(repeating: 0, count: 15) + [1]
     }
-}
-
-/// Counts refused requests of the endpoint. Any thread.
-public final class AdminCounter: Sendable {
-    private let value = Atomic<Int>(0)
-
-    public init() {}
-
-    func add() { value.add(1, ordering: .relaxed) }
-    var count: Int { value.load(ordering: .relaxed) }
 }

@@ -1,0 +1,46 @@
+import EventLoop
+
+/// Answer of a handler: at once, in parts, or later.
+enum HTTPAnswer {
+    case response(HTTPResponse)
+    /// The response's body is empty; the source gives its parts.
+    case stream(HTTPResponse, any HTTPStreamSource)
+    case waiter(any HTTPWaiter)
+}
+
+/// State of a source after a call.
+enum HTTPStreamState {
+    /// Further bytes are there when there is room.
+    case more
+    /// Nothing is there until the server's next ``HTTPServer/pump()``, or the next heartbeat.
+    case idle
+    case ended
+}
+
+/// Source of an answer's parts. Used on the server's loop only.
+protocol HTTPStreamSource: AnyObject {
+    /// Appends further bytes, about 64 KiB at most.
+    func fill(_ buffer: inout [UInt8]) -> HTTPStreamState
+    /// Appends bytes that keep an idle connection alive; nothing when the source needs none.
+    func heartbeat(_ buffer: inout [UInt8])
+}
+
+/// Request that waits for a condition. Used on the server's loop only.
+protocol HTTPWaiter: AnyObject {
+    /// Time at which the wait ends without success.
+    var deadline: MonotonicTime { get }
+    /// Returns the answer when the condition holds, nil otherwise.
+    func poll() -> HTTPResponse?
+    /// Returns the answer at the deadline.
+    func expired() -> HTTPResponse
+}
+
+/// Subject of the server's requests. Used on the server's loop only.
+protocol HTTPHandler: AnyObject {
+    /// Judges a request by its head, before its body is read. Returns the refusal, or nil.
+    func refuse(_ request: HTTPRequest, local: String?) -> HTTPResponse?
+    /// Answers a request that was not refused.
+    func answer(_ request: HTTPRequest) -> HTTPAnswer
+    /// Returns the answer to a request that is no valid HTTP, or that exceeds a limit of the server.
+    func fault(_ fault: HTTPFault) -> HTTPResponse
+}

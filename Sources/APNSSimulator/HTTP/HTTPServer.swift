@@ -1,0 +1,178 @@
+import EventLoop
+import Glibc
+import HTTP2
+
+/// A small HTTP/1.1 server on an event loop. Connections, heads, bodies, waits and times are bounded.
+///
+/// Each connection carries one request after another. A stream gives its bytes only as fast as the client reads them.
+// Sendable: the address is set in init. Everything else is used on the loop's thread only, or before the loop is started.
+final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
+    struct Limits: Sendable {
+        /// Most connections at once. A further one replaces an idle or slow connection, or waits for a connection's end.
+        var connections = 256
+        /// Most answers in parts at once.
+        var streams = 64
+        /// Most requests that wait for a condition at once.
+        var waiters = 128
+        /// Time after which an unfinished request may be given up for further connections.
+        var patience: Duration = .milliseconds(500)
+        /// Time for a request's head to arrive, from its first byte.
+        var head: Duration = .seconds(10)
+        /// Time for a request's body to arrive.
+        var body: Duration = .seconds(30)
+        /// Time between two requests of a connection.
+        var idle: Duration = .seconds(60)
+        /// Time within which a client must read some bytes of its answer.
+        var stall: Duration = .seconds(30)
+        /// Time from the end of an answer to the end of the connection, if the client does not close.
+        var linger: Duration = .seconds(2)
+        /// Time between signs of life on a stream without news.
+        var heartbeat: Duration = .seconds(15)
+        var parser = HTTPRequestParser.Limits()
+
+        init() {}
+    }
+
+    let loop: EventLoop
+    /// Bound port, which the system chose if 0 was requested.
+    let port: UInt16
+    let limits: Limits
+    let handler: any HTTPHandler
+    /// Descriptor of the listening socket, owned; closed by `stop`, or in deinit at the latest. -1 once closed.
+    private var descriptor: Int32
+    private var registration: Registration?
+    private var connections: [ObjectIdentifier: HTTPConnection] = [:]
+    private var isPaused = false
+    private(set) var isStopping = false
+    private var timer: TimerID?
+    private var armedFor = MonotonicTime.distantFuture
+    /// Bytes of a read, for all connections in turn.
+    let readBuffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 32 << 10, alignment: 16)
+
+    private static let acceptsPerTurn = 64
+
+    /// Binds and listens; accepts nothing before ``start()``.
+    init(
+        loop: EventLoop, address: String, port: UInt16, limits: Limits = Limits(), handler: any HTTPHandler
+    ) throws(ServerError) {
+        self.loop = loop
+        self.limits = limits
+        self.handler = handler
+        (descriptor, self.port) = try ServerListener.listen(address, port, reusesPort: false)
+    }
+
+    deinit {
+        if descriptor >= 0 { close(descriptor) }
+        readBuffer.deallocate()
+    }
+
+    /// Begins to accept. Loop's thread, or before the loop is started.
+    func start() throws(SystemError) {
+        registration = try loop.register(descriptor, interest: .read, handler: self)
+    }
+
+    /// Ends all connections and the listening socket at once. Requests that wait are answered with 503. Loop's thread.
+    func stop() {
+        isStopping = true
+        if let registration { loop.deregister(registration) }
+        registration = nil
+        if descriptor >= 0 { close(descriptor) }
+        descriptor = -1
+        for connection in connections.values { connection.stop() }
+        connections = [:]
+        if let timer { loop.cancel(timer) }
+        timer = nil
+    }
+
+    /// Lets waiting requests and idle streams look for news. Loop's thread.
+    func pump() {
+        for connection in connections.values where connection.isExpectingNews { connection.pump() }
+    }
+
+    /// Whether a request waits for news. Loop's thread.
+    var isExpectingNews: Bool { connections.values.contains { $0.isExpectingNews } }
+
+    /// Number of open connections. Loop's thread.
+    var connectionCount: Int { connections.count }
+
+    func hasRoom(forStream: Bool) -> Bool {
+        forStream
+            ? connections.values.count { $0.isStreaming } < limits.streams
+            : connections.values.count { $0.isWaiting } < limits.waiters
+    }
+
+    func remove(_ connection: HTTPConnection) {
+        connections[ObjectIdentifier(connection)] = nil
+        guard isPaused, let registration else { return }
+        isPaused = false
+        loop.modify(registration, interest: .read)
+    }
+
+    // MARK: Times
+
+    /// Ensures that deadlines are checked at this time.
+    func arm(_ deadline: MonotonicTime) {
+        guard deadline < armedFor, !isStopping else { return }
+        if let timer { loop.cancel(timer) }
+        armedFor = deadline
+        timer = loop.schedule(at: deadline, handler: self)
+    }
+
+    func timerFired(_ id: TimerID) {
+        timer = nil
+        armedFor = .distantFuture
+        if isPaused, let registration {
+            isPaused = false
+            loop.modify(registration, interest: .read)
+        }
+        for connection in connections.values where connection.deadline <= loop.now {
+            connection.deadlinePassed()
+        }
+        if let next = connections.values.map(\.deadline).min() { arm(next) }
+    }
+
+    // MARK: Accepting
+
+    func ready(_ readiness: Readiness) {
+        for _ in 0..<Self.acceptsPerTurn {
+            guard makeRoom() else { return pause() }
+            let socket = accept(descriptor, nil, nil)
+            if socket >= 0 {
+                admit(socket)
+                continue
+            }
+            switch errno {
+            case EINTR, ECONNABORTED: continue
+            case EMFILE, ENFILE, ENOBUFS, ENOMEM: pause()
+            default: break
+            }
+            return
+        }
+    }
+
+    /// Leaves new connections to the system for a while, or until a connection ends.
+    private func pause() {
+        guard let registration else { return }
+        isPaused = true
+        loop.modify(registration, interest: [])
+        arm(loop.now + .milliseconds(100))
+    }
+
+    private func makeRoom() -> Bool {
+        guard connections.count >= limits.connections else { return true }
+        let replaceable = connections.values.filter { $0.isReplaceable }
+        guard let oldest = replaceable.min(by: { $0.since < $1.since }) else { return false }
+        oldest.close()
+        return true
+    }
+
+    private func admit(_ socket: Int32) {
+        _ = fcntl(socket, F_SETFD, FD_CLOEXEC)
+        _ = fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK)
+        var yes: Int32 = 1
+        setsockopt(socket, Int32(IPPROTO_TCP), TCP_NODELAY, &yes, 4)
+        let connection = HTTPConnection(server: self, descriptor: socket)
+        connections[ObjectIdentifier(connection)] = connection
+        connection.start()
+    }
+}
