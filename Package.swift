@@ -83,6 +83,9 @@ let package = Package(
 
         .systemLibrary(name: "CEpoll"),
 
+        // Files of the simulator's page, embedded.
+        .target(name: "CSimulatorPage"),
+
         // Effects.
         .target(name: "EventLoop", dependencies: ["CEpoll"], swiftSettings: hot),
         .target(
@@ -121,9 +124,10 @@ let package = Package(
         .target(
             name: "APNSSimulator",
             dependencies: [
-                "COpenSSL", "Configuration", "DeviceModel", "EventLoop", "HTTP2", "SluiceModel",
+                "COpenSSL", "CSimulatorPage", "Configuration", "DeviceModel", "EventLoop", "HTTP2",
+                "SluiceModel",
             ],
-            swiftSettings: strict),
+            exclude: ["Page"], swiftSettings: strict),
         .executableTarget(
             name: "sluice",
             dependencies: [

@@ -1,0 +1,122 @@
+// Server-sent events: handed on once for each frame, with a resynchronisation after a gap.
+
+const kinds = [
+  "push", "device", "app", "notification", "response", "activity", "token", "online", "offline", "receipt", "wake",
+  "call", "reset", "lost",
+];
+/** Events that wait for a frame; beyond them a resynchronisation is cheaper. */
+const mostWaiting = 20_000;
+
+export class Live {
+  /**
+   * @param {(events: object[]) => void} batch receives the events of a frame.
+   * @param {() => void} resync is called when events may be missing.
+   * @param {(state: string) => void} state receives `live` and `gone`.
+   */
+  constructor(batch, resync, state) {
+    this.batch = batch;
+    this.resync = resync;
+    this.state = state;
+    this.waiting = [];
+    this.isAsked = false;
+    this.mustResync = false;
+    this.wasGone = false;
+    this.wait = 500;
+    this.connect();
+    document.addEventListener("visibilitychange", () => this.ask());
+  }
+
+  connect() {
+    const source = new EventSource("/api/events");
+    source.onopen = () => {
+      this.wait = 500;
+      this.state("live");
+      if (this.wasGone) this.lose();
+      this.wasGone = false;
+    };
+    source.onerror = () => {
+      // The browser would resume a stream of a simulator that may have started anew.
+      source.close();
+      this.wasGone = true;
+      this.state("gone");
+      setTimeout(() => this.connect(), this.wait);
+      this.wait = Math.min(this.wait * 2, 5_000);
+    };
+    for (const kind of kinds) source.addEventListener(kind, (event) => this.receive(kind, event.data));
+  }
+
+  receive(kind, data) {
+    if (kind === "lost" || kind === "reset") return this.lose();
+    if (this.waiting.length >= mostWaiting) return this.lose();
+    try {
+      this.waiting.push(JSON.parse(data));
+    } catch {
+      return this.lose();
+    }
+    this.ask();
+  }
+
+  lose() {
+    this.waiting = [];
+    this.mustResync = true;
+    this.ask();
+  }
+
+  ask() {
+    if (this.isAsked || (this.waiting.length === 0 && !this.mustResync)) return;
+    this.isAsked = true;
+    // A hidden page has no frames.
+    if (document.hidden) setTimeout(() => this.deliver(), 1_000);
+    else requestAnimationFrame(() => this.deliver());
+  }
+
+  deliver() {
+    this.isAsked = false;
+    const events = this.waiting;
+    this.waiting = [];
+    if (this.mustResync) {
+      this.mustResync = false;
+      this.resync();
+    } else if (events.length > 0) {
+      this.batch(events);
+    }
+  }
+}
+
+/** Runs a task at most once at a time and once in `pause` milliseconds; the last request is never lost. */
+export class Refresher {
+  constructor(task, pause) {
+    this.task = task;
+    this.pause = pause;
+    this.isRunning = false;
+    this.isAsked = false;
+    this.isClosed = false;
+    this.last = -Infinity;
+    this.timer = null;
+  }
+
+  ask() {
+    this.isAsked = true;
+    if (this.isRunning || this.isClosed || this.timer !== null) return;
+    const wait = Math.max(0, this.last + this.pause - performance.now());
+    this.timer = setTimeout(() => this.run(), wait);
+  }
+
+  async run() {
+    this.timer = null;
+    this.isAsked = false;
+    this.isRunning = true;
+    this.last = performance.now();
+    try {
+      await this.task();
+    } finally {
+      this.isRunning = false;
+      if (this.isAsked && !this.isClosed) this.ask();
+    }
+  }
+
+  close() {
+    this.isClosed = true;
+    clearTimeout(this.timer);
+  }
+}
