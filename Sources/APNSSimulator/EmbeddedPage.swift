@@ -1,24 +1,24 @@
 import CSimulatorPage
 
 /// Files of the page that shows the devices. They are part of the program, so none is read at run time.
-public enum PageFiles {
+enum EmbeddedPage {
     /// A file and its head.
-    public struct File {
+    struct File {
         /// Path of the request, as `/page.js`.
-        public let path: String
+        let path: String
         /// MIME type with its character set.
-        public let type: String
+        let type: String
         /// Content. The memory is constant and lasts as long as the program.
-        public let bytes: UnsafeRawBufferPointer
+        let bytes: UnsafeRawBufferPointer
     }
 
     /// Value of `Content-Security-Policy` for all files. Scripts, styles, pictures and requests are the own ones only.
-    public static let contentSecurityPolicy =
+    static let contentSecurityPolicy =
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         + "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
     /// All files, in the order of their names.
-    public static var all: [File] {
+    static var all: [File] {
         (0..<sluice_page_file_count()).compactMap { index in
             guard let file = sluice_page_file_at(index) else { return nil }
             return File(
@@ -28,5 +28,5 @@ public enum PageFiles {
     }
 
     /// File for the path of a request, without its query; nil for paths that the page lacks.
-    public static func file(_ path: String) -> File? { all.first { $0.path == path } }
+    static func file(_ path: String) -> File? { all.first { $0.path == path } }
 }
