@@ -29,7 +29,9 @@ struct AppTable: Sendable {
 
     func find(_ bundle: String) -> UInt16? { indices[bundle] }
 
-    subscript(index: UInt16) -> AppDeclaration { apps[Int(index)] }
+    subscript(index: UInt16) -> AppDeclaration {
+        _read { yield apps[Int(index)] }
+    }
 
     /// Whether bytes are an app's bundle identifier.
     func isBundle(_ index: UInt16, _ bytes: Slice<UnsafeRawBufferPointer>) -> Bool {

@@ -10,11 +10,16 @@ struct Device: Sendable {
     var call: Call?
     /// Last push that reached APNs for the device, in milliseconds since 1970; 0: none.
     var lastPushAt: Int64 = 0
+    /// Time of the summary that is scheduled, in milliseconds since 1970; 0: none.
+    var summaryAt: Int64 = 0
 
     /// A notification on a surface until a time.
     struct Surface: Sendable {
         var app: UInt16
-        var identifier: String
+        /// Identifier of the request; nil: generated from `push`.
+        var identifier: String?
+        /// Number of the push; 0 for a local notification.
+        var push: UInt64
         /// End of the surface in milliseconds since 1970; nil: it stays.
         var until: Int64?
     }

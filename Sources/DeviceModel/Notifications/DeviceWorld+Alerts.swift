@@ -1,31 +1,70 @@
-/// Alerts.
-extension DeviceWorld {
-    mutating func arriveAlert(_ push: TransitPush, now: Int64) {}
-    mutating func showSummary(device: UInt32, now: Int64) {}
-    mutating func fireTrigger(device: UInt32, app: UInt16, identifier: String, now: Int64) {}
-    mutating func scheduleDeclared(_ app: UInt16, on device: UInt32, now: Int64) {}
-    mutating func actOnNotification(_ action: DeviceAction, _ id: UInt32, now: Int64) throws(DeviceFault) {}
-    /// Reacts to a passed border of a region.
-    mutating func moved(_ device: UInt32, from: String?, to: String?, now: Int64) {}
-    /// Reacts to a change of switches.
-    mutating func stateChanged(_ device: UInt32, from: DeviceState, to: DeviceState, now: Int64) {}
-    mutating func settingsChanged(_ app: UInt16, on device: UInt32, now: Int64) {}
-}
+import SluiceModel
 
-/// Views of notifications.
+/// Alerts that reach a device.
 extension DeviceWorld {
-    /// Delivered notifications, newest first.
-    func deliveredViews(_ installation: Installation, on device: UInt32) -> [NotificationView] { [] }
-    func groupViews(_ installation: Installation) -> [GroupView] { [] }
-    func pendingViews(_ installation: Installation, on device: UInt32) -> [PendingView] { [] }
-    /// Entries of the lock screen, newest first.
-    func lockScreen(_ device: UInt32) -> [ShownView] { [] }
-    /// Entries that wait for the scheduled summary.
-    func summaryEntries(_ device: UInt32) -> [ShownView] { [] }
-    func nextSummary(_ device: UInt32, now: Int64) -> Int64? { nil }
-    /// Title and body of a notification in a line; nil for a payload without an alert.
-    func line(of payload: [UInt8], app: UInt16, language: String) -> String? { nil }
-    /// Newest notification of an app; nil: none.
-    func newest(_ installation: Installation) -> (at: Int64, payload: [UInt8])? { nil }
-    func deliveredCount(_ installation: Installation) -> Int { installation.centre.delivered.count }
+    /// Takes an alert: its service extension runs first if the payload asks for it and the rules allow it.
+    mutating func arriveAlert(_ push: TransitPush, now: Int64) {
+        let expected = expectations(push.app, push.device)
+        let facts = AlertFacts(push.payload, expected)
+        if facts.asksForExtension {
+            guard let obstacle = extensionObstacle(push, facts) else { return startExtension(push, now: now) }
+            note(obstacle, push.number, now: now)
+        }
+        finishAlert(push, facts, changes: nil, now: now)
+    }
+
+    /// Presents an alert after its service extension.
+    /// - Parameter changes: content that the extension has changed; nil: the original is shown.
+    mutating func presentAlert(_ push: TransitPush, changes: ContentChanges?, now: Int64) {
+        let expected = expectations(push.app, push.device)
+        var facts = AlertFacts(push.payload, expected)
+        if let changes { facts.apply(changes, expected) }
+        finishAlert(push, facts, changes: changes, now: now)
+    }
+
+    /// Rule that keeps the service extension from running; nil: the extension runs.
+    private func extensionObstacle(_ push: TransitPush, _ facts: AlertFacts) -> DeviceRule? {
+        guard facts.hasText else { return .extensionSkippedNoAlert }
+        guard let installation = installation(push.device, push.app),
+            installation.authorization != .denied, installation.authorization != .notDetermined,
+            installation.settings.value.alerts
+        else { return .extensionSkippedAlertsOff }
+        return appTable[push.app].serviceExtension == nil ? .extensionSkippedNone : nil
+    }
+
+    /// Presents an alert, and wakes the app if the payload asks for it.
+    private mutating func finishAlert(
+        _ push: TransitPush, _ facts: AlertFacts, changes: ContentChanges?, now: Int64
+    ) {
+        let identifier = push.collapseID.flatMap { $0.isEmpty ? nil : $0 }
+        if let identifier { replacePending(identifier, by: push, now: now) }
+        var fate: Fate?
+        if facts.isPresentable || !facts.wakesApp {
+            let entry = DeliveredNotification(
+                identifier: identifier, push: push.number, apnsID: push.apnsID, at: now,
+                payload: push.payload, changes: changes.map { Boxed($0) })
+            fate = present(entry, facts, app: push.app, on: push.device, now: now)
+        }
+        let isUnseen = fate == nil || fate == .dropped
+        if let fate, !(isUnseen && facts.wakesApp) {
+            conclude(fate, push.number, device: push.device, app: push.app, now: now)
+        }
+        if facts.wakesApp { wake(push, decidesFate: isUnseen, now: now) }
+    }
+
+    /// A request with the identifier of a pending one takes its place, so that the pending one never fires.
+    private mutating func replacePending(_ identifier: String, by push: TransitPush, now: Int64) {
+        guard with(push.device, push.app, { $0.centre.removePending(identifier) }) ?? false else { return }
+        note(.replacedPending, push.number, now: now)
+        report(
+            .notification, device: push.device, app: push.app, identifier: identifier, detail: "removed",
+            now: now)
+    }
+
+    /// Names that the payloads of an app are compared with.
+    func expectations(_ app: UInt16, _ device: UInt32) -> AlertExpectations {
+        AlertExpectations(
+            categories: appTable[app].categories, sounds: appTable[app].sounds,
+            filter: state(device).focus?.filter)
+    }
 }

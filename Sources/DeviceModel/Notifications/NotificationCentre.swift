@@ -10,16 +10,35 @@ struct DeliveredNotification: Sendable {
     var apnsID: APNSID
     var at: Int64
     var trigger: Trigger = .push
-    /// Surfaces that showed the notification.
+    /// Surfaces that show the notification.
     var surfaces: Surfaces = []
     /// Notifications that this one replaced.
     var replaced: UInt16 = 0
     var payload: [UInt8]
-    /// Changes of the service extension; nil: none.
+    /// Changes of the extensions; nil: none.
     var changes: Boxed<ContentChanges>?
 
     enum Trigger: UInt8, Sendable {
         case push, interval, calendar, location, none
+    }
+
+    /// Request identifier as the app sees it.
+    func identifier(seed: UInt64) -> String { identifier ?? GeneratedIdentifier.text(push, seed: seed) }
+
+    func isNamed(_ name: String, seed: UInt64) -> Bool {
+        if let identifier { return identifier == name }
+        return name.utf8.count == APNSID.textLength && GeneratedIdentifier.text(push, seed: seed) == name
+    }
+}
+
+/// Request identifier of a push without a collapse identifier. It is derived whenever a reader needs it.
+enum GeneratedIdentifier {
+    /// Returns a random UUID (RFC 9562 §5.4) in upper case, the same at each call.
+    static func text(_ push: UInt64, seed: UInt64) -> String {
+        var random = SeededGenerator(seed: seed ^ 0x6964_656E_7469_6679 &+ push &* 0x9E37_79B9_7F4A_7C15)
+        let high = random.next() & ~0xF000 | 0x4000
+        let low = random.next() & ~(0b11 << 62) | 0b10 << 62
+        return "\(APNSID(high: high, low: low))".uppercased()
     }
 }
 
@@ -33,9 +52,13 @@ struct Surfaces: OptionSet, Sendable {
     static let badge = Surfaces(rawValue: 16)
     /// The notification waits for the scheduled summary.
     static let summary = Surfaces(rawValue: 32)
+    /// Surfaces that need an entry in the delivered list.
+    static let entries: Surfaces = [.list, .banner, .lockScreen, .summary]
+    /// Surfaces that keep an entry after the banner's end.
+    static let lasting: Surfaces = [.list, .lockScreen, .summary]
 }
 
-/// Content that a service extension has put in place of the original.
+/// Content that extensions have put in place of the original.
 struct ContentChanges: Sendable {
     var title: String?
     var subtitle: String?
@@ -45,10 +68,90 @@ struct ContentChanges: Sendable {
     var sound: String?
     /// Identifiers of attachments.
     var attachments: [UInt64] = []
+    /// Text that an action has put into the content extension's view; nil: none.
+    var status: String?
 }
 
 /// Lists of an app on a device.
 struct NotificationCentre: Sendable {
     /// Oldest first.
     private(set) var delivered: [DeliveredNotification] = []
+    /// Pending requests; nil: there were none.
+    private var requests: Boxed<PendingList>?
+
+    // MARK: - Delivered list
+
+    /// Adds a notification on top. A notification with the same identifier leaves its place.
+    /// - Returns: the notification that was replaced, and the oldest one if the list was full.
+    mutating func insert(
+        _ notification: DeliveredNotification, limit: Int, seed: UInt64
+    ) -> (replaced: DeliveredNotification?, dropped: DeliveredNotification?) {
+        var notification = notification
+        var replaced: DeliveredNotification?
+        if let name = notification.identifier, let index = index(name, seed: seed) {
+            let former = delivered.remove(at: index)
+            notification.replaced = former.replaced == .max ? .max : former.replaced + 1
+            replaced = former
+        }
+        let dropped = delivered.count >= max(1, limit) ? delivered.removeFirst() : nil
+        delivered.append(notification)
+        return (replaced, dropped)
+    }
+
+    /// Place of a notification, searched from the newest; nil: none has the name.
+    private func index(_ name: String, seed: UInt64) -> Int? {
+        delivered.lastIndex { $0.isNamed(name, seed: seed) }
+    }
+
+    func notification(_ name: String, seed: UInt64) -> DeliveredNotification? {
+        index(name, seed: seed).map { delivered[$0] }
+    }
+
+    mutating func remove(_ name: String, seed: UInt64) -> DeliveredNotification? {
+        index(name, seed: seed).map { delivered.remove(at: $0) }
+    }
+
+    /// Removes the notifications that `isRemoved` accepts, and returns them, newest first.
+    mutating func remove(where isRemoved: (DeliveredNotification) -> Bool) -> [DeliveredNotification] {
+        var removed: [DeliveredNotification] = []
+        guard delivered.contains(where: isRemoved) else { return removed }
+        delivered.removeAll { notification in
+            guard isRemoved(notification) else { return false }
+            removed.append(notification)
+            return true
+        }
+        return removed.reversed()
+    }
+
+    /// Changes the surfaces of each notification.
+    mutating func move(_ body: (inout Surfaces) -> Void) {
+        for index in delivered.indices { body(&delivered[index].surfaces) }
+    }
+
+    /// Sets the status of a content extension's view.
+    mutating func setStatus(_ status: String?, of name: String, seed: UInt64) {
+        guard let index = index(name, seed: seed) else { return }
+        var changes = delivered[index].changes?.value ?? ContentChanges()
+        changes.status = status
+        delivered[index].changes = Boxed(changes)
+    }
+
+    // MARK: - Pending list
+
+    /// Pending requests, soonest first.
+    var pending: [PendingRequest] { requests?.value.requests ?? [] }
+
+    /// Changes the pending list.
+    mutating func changePending<Result>(_ body: (inout PendingList) -> Result) -> Result {
+        var list = requests?.value ?? PendingList()
+        let result = body(&list)
+        requests = list.requests.isEmpty ? nil : Boxed(list)
+        return result
+    }
+
+    /// Removes a pending request. Returns whether there was one.
+    mutating func removePending(_ identifier: String) -> Bool {
+        guard requests != nil else { return false }
+        return changePending { $0.remove(identifier) } != nil
+    }
 }

@@ -83,9 +83,9 @@ extension DeviceWorld {
         for installation in device.installations {
             if tokens(of: installation).contains(where: { tokens.text($0).hasPrefix(text) }) { return true }
             for notification in installation.centre.delivered {
-                let line = line(
-                    of: notification.payload, app: installation.app, language: device.state.value.language)
-                if line?.lowercased().contains(text) ?? false { return true }
+                let content = content(
+                    of: notification, app: installation.app, language: device.state.value.language)
+                if content.line?.lowercased().contains(text) ?? false { return true }
             }
         }
         return false
@@ -94,7 +94,7 @@ extension DeviceWorld {
     private func summary(_ id: UInt32) -> DeviceSummary? {
         guard let device = devices[Int(id)] else { return nil }
         let state = device.state.value
-        var newest: (at: Int64, payload: [UInt8], app: UInt16)?
+        var newest: (entry: DeliveredNotification, app: UInt16)?
         var badge = 0
         var delivered = 0
         var stored = 0
@@ -109,8 +109,8 @@ extension DeviceWorld {
                     stored += 1
                 }
             }
-            if let last = self.newest(installation), newest.map({ $0.at <= last.at }) ?? true {
-                newest = (last.at, last.payload, installation.app)
+            if let last = installation.centre.delivered.last, newest.map({ $0.entry.at <= last.at }) ?? true {
+                newest = (last, installation.app)
             }
         }
         return DeviceSummary(
@@ -118,7 +118,7 @@ extension DeviceWorld {
             badge: badge,
             delivered: delivered, stored: stored, activities: activities,
             lastPushAt: device.lastPushAt == 0 ? nil : device.lastPushAt,
-            lastText: newest.flatMap { line(of: $0.payload, app: $0.app, language: state.language) },
+            lastText: newest.flatMap { content(of: $0.entry, app: $0.app, language: state.language).line },
             lastApp: newest.map { appTable[$0.app].bundle })
     }
 }

@@ -54,7 +54,10 @@ extension DeviceWorld {
             isOnline: device.state.value.isReachable,
             apps: device.installations.map { view($0, on: id, now: now) },
             banner: banner.map {
-                ShownView(app: appTable[$0.app].bundle, identifier: $0.identifier, until: $0.until)
+                ShownView(
+                    app: appTable[$0.app].bundle,
+                    identifier: $0.identifier ?? GeneratedIdentifier.text($0.push, seed: settings.seed),
+                    until: $0.until)
             },
             lockScreen: lockScreen(id), summary: summaryEntries(id), nextSummaryAt: nextSummary(id, now: now),
             stored: stored,
@@ -151,11 +154,21 @@ extension DeviceWorld {
         return EventBatch(events: events, next: next - 1, lost: number &+ 1 < log.oldest)
     }
 
+    /// Identifier of the notification; nil for an event of another kind.
+    private func identifier(of record: EventRecord) -> String? {
+        if let identifier = record.identifier { return identifier }
+        guard record.kind == .notification || record.kind == .response, let push = record.push else {
+            return nil
+        }
+        return GeneratedIdentifier.text(push, seed: settings.seed)
+    }
+
     private func view(_ record: EventRecord, number: UInt64) -> DeviceEvent {
         DeviceEvent(
             number: number, at: record.at, kind: record.kind, device: record.device,
             app: record.app.map { appTable[$0].bundle }, push: record.push,
-            apnsID: record.push.flatMap { journal[$0] }.map { "\($0.apnsID)" }, identifier: record.identifier,
+            apnsID: record.push.flatMap { journal[$0] }.map { "\($0.apnsID)" },
+            identifier: identifier(of: record),
             fate: record.fate?.name, detail: record.detail, token: record.token.map { tokens.text($0) },
             formerToken: record.formerToken.map { tokens.text($0) })
     }

@@ -33,6 +33,7 @@ extension DeviceWorld {
         case .home, .forceQuit:
             let app = try installed(action, id)
             _ = with(id, app) { $0.state = action.action == .home ? .background : .forceQuit }
+            if action.action == .forceQuit { dropHeld(app, on: id, .forceQuit, now: now) }
             report(.app, device: id, app: app, detail: action.action.rawValue, now: now)
         case .answer, .keep, .settings: try decide(action, id, now: now)
         case .tap, .dismiss, .act, .flick, .expand, .clearGroup, .clearAll, .removeDelivered, .removePending,

@@ -63,10 +63,12 @@ public struct DeviceWorld: Sendable {
         case .stored(let key, let push): expireStored(key, push: push, now: now)
         case .goodMoment(let key, let push): goodMoment(key, push: push, now: now)
         case .serviceExtension(let run): extensionIsDue(run, now: now)
+        case .banner(let device): bannerIsDue(device, now: now)
         case .summary(let device): showSummary(device: device, now: now)
         case .trigger(let device, let app, let identifier):
             fireTrigger(device: device, app: app, identifier: identifier, now: now)
         case .wake(let device, let app): wakeHeld(device: device, app: app, now: now)
+        case .handler(let device, let app, let push): endHandler(device, app, push: push, now: now)
         case .activity(let device, let app, let activity):
             activityIsDue(device: device, app: app, activity: activity, now: now)
         }

@@ -7,12 +7,16 @@ enum Due: Sendable, Equatable {
     case goodMoment(StorageKey, push: UInt64)
     /// A service extension is done, or runs out of time.
     case serviceExtension(UInt64)
+    /// The banner of a notification that is in no list ends.
+    case banner(device: UInt32)
     /// Time of a device's scheduled summary.
     case summary(device: UInt32)
     /// A local trigger fires.
     case trigger(device: UInt32, app: UInt16, identifier: String)
     /// The budget of silent pushes allows a wake again.
     case wake(device: UInt32, app: UInt16)
+    /// The time of an app's handler for a silent push is over.
+    case handler(device: UInt32, app: UInt16, push: UInt64)
     /// A Live Activity becomes stale, ends or is dismissed.
     case activity(device: UInt32, app: UInt16, UInt64)
 }
