@@ -54,7 +54,8 @@ public final class Simulator: Sendable {
         let tokenUpdates = TokenUpdateRegistry(options)
         let script = FaultRegistry { [authority, tls] in
             var expired = tls
-            expired.identity = try authority.issueServer(names: options.serverNames, validity: .expired).identity
+            expired.identity = try authority.issueServer(names: options.serverNames, validity: .expired)
+                .identity
             return try TLSContext.server(expired)
         }
         self.script = script

@@ -24,6 +24,8 @@ final class PushClient {
         var closed: [Int32: UInt32] = [:]
         var bodies: [Int32: [UInt8]] = [:]
         var goAway: (errorCode: UInt32, lastStream: Int32, debugData: String)?
+        /// Number of GOAWAY frames.
+        var goAways = 0
         var settings = 0
     }
 
@@ -94,6 +96,7 @@ final class PushClient {
             case NGHTTP2_SETTINGS.rawValue where frame!.pointee.hd.flags & 1 == 0: inbox.settings += 1
             case NGHTTP2_GOAWAY.rawValue:
                 let goAway = frame!.pointee.goaway
+                inbox.goAways += 1
                 inbox.goAway = (
                     goAway.error_code, goAway.last_stream_id,
                     PushClient.text(goAway.opaque_data, goAway.opaque_data_len)
@@ -122,6 +125,12 @@ final class PushClient {
     var streamLimit: UInt32 {
         nghttp2_session_get_remote_settings(session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
     }
+
+    /// Bytes that the server still accepts on the connection.
+    var sendWindow: Int32 { nghttp2_session_get_remote_window_size(session) }
+
+    /// Sends what was submitted, and waits for nothing.
+    func send() throws { try run { true } }
 
     func setting(_ identifier: nghttp2_settings_id) -> UInt32 {
         nghttp2_session_get_remote_settings(session, identifier)

@@ -115,7 +115,8 @@ struct FaultClock {
             if case .goAway(let goAway) = entry.kind, goAway.connections == .all { isMoment = false }
             return Entry(
                 start: start, end: entry.lasts.map { start + $0.wholeNanoseconds }, kind: entry.kind,
-                every: entry.kind.every.map { max($0.wholeNanoseconds, 1) }, toggle: toggle, isEvent: isEvent, isMoment: isMoment)
+                every: entry.kind.every.map { max($0.wholeNanoseconds, 1) }, toggle: toggle, isEvent: isEvent,
+                isMoment: isMoment)
         }
     }
 
@@ -128,7 +129,8 @@ struct FaultClock {
                 step.entries.append(index)
                 step.active.add(entry.kind, since: entry.start, now: position)
             }
-            if entry.isEvent, events(of: entry, through: now) > (last.map { events(of: entry, through: $0) } ?? 0)
+            if entry.isEvent,
+                events(of: entry, through: now) > (last.map { events(of: entry, through: $0) } ?? 0)
             {
                 step.events.append(entry.kind)
             }

@@ -44,7 +44,9 @@ extension FaultTimeline.Entry: Encodable {
         var parts = container.nestedContainer(keyedBy: JSONKey.self, forKey: key)
         switch kind {
         case .answers(let faults):
-            for fault in faults { try parts.encode(fault.share, forKey: JSONKey(stringValue: "\(fault.reason.name)")) }
+            for fault in faults {
+                try parts.encode(fault.share, forKey: JSONKey(stringValue: "\(fault.reason.name)"))
+            }
         case .latency(let distribution): try encode(distribution, to: &parts)
         case .unanswered: break
         case .goAway(let goAway): try encode(goAway, to: &parts)
@@ -114,7 +116,9 @@ private indirect enum JSONTree: Decodable {
     init(from decoder: any Decoder) throws {
         if let container = try? decoder.container(keyedBy: JSONKey.self) {
             self = .object(
-                try container.allKeys.map { ($0.stringValue, try container.decode(JSONTree.self, forKey: $0)) })
+                try container.allKeys.map {
+                    ($0.stringValue, try container.decode(JSONTree.self, forKey: $0))
+                })
         } else if var container = try? decoder.unkeyedContainer() {
             var elements: [JSONTree] = []
             while !container.isAtEnd { elements.append(try container.decode(JSONTree.self)) }
@@ -143,16 +147,9 @@ private indirect enum JSONTree: Decodable {
         case .number(let value): "\(value)"
         case .string(let value): Self.quoted(value)
         case .list(let elements): "[" + elements.map(\.text).joined(separator: ", ") + "]"
-        case .object(let members): "{" + ordered(members).joined(separator: ", ") + "}"
+        case .object(let members):
+            "{" + members.map { "\(Self.quoted($0.0)): \($0.1.text)" }.joined(separator: ", ") + "}"
         }
-    }
-
-    /// Returns the members in the order of their names. Numbers, which percentiles have as names, come in their order.
-    private func ordered(_ members: [(String, JSONTree)]) -> [String] {
-        members.sorted { first, second in
-            if let a = Double(first.0), let b = Double(second.0) { return a < b }
-            return first.0 < second.0
-        }.map { "\(Self.quoted($0.0)): \($0.1.text)" }
     }
 
     private static func quoted(_ text: String) -> String {

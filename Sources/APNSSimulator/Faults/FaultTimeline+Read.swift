@@ -17,7 +17,8 @@ extension FaultTimeline {
 
     static func read(_ reader: SectionReader) -> FaultTimeline {
         var timeline = FaultTimeline()
-        timeline.seed = UInt64(reader.integer("seed", 0...Int.max, default: 1, help: "seed of random choices") ?? 1)
+        timeline.seed = UInt64(
+            reader.integer("seed", 0...Int.max, default: 1, help: "seed of random choices") ?? 1)
         if reader.contains("repeat") {
             timeline.repeats = reader.duration(
                 "repeat", .milliseconds(100)...longest, default: .seconds(60),
@@ -31,7 +32,7 @@ extension FaultTimeline {
     private static func entry(_ reader: SectionReader, repeats: Duration?) -> Entry? {
         let at = reader.duration("at", .zero...longest, default: .zero, help: "beginning")
         let lasts = reader.optionalDuration("for", .milliseconds(1)...longest)
-        let written = Kind.keys.filter { reader.contains($0) }
+        let written = reader.keys.filter { Kind.keys.contains($0) }
         guard let key = written.first else {
             reader.expect(Kind.keys)
             // A misspelt fault is reported as an unknown setting.
@@ -118,7 +119,8 @@ extension FaultTimeline {
             }
             return .success(SimulatorOptions.Fault(reason: reason, share: share))
         }
-        return answers.isEmpty ? nil : answers
+        // Members of a JSON object have no order, which the random choices depend on.
+        return answers.isEmpty ? nil : answers.sorted { "\($0.reason.name)" < "\($1.reason.name)" }
     }
 
     private static func latency(_ reader: SectionReader) -> LatencyDistribution? {
@@ -158,7 +160,7 @@ extension FaultTimeline {
                 }
                 return .success(.init(percent: percent, latency: time))
             }
-            return points.isEmpty ? nil : .percentiles(points)
+            return points.isEmpty ? nil : .percentiles(points.sorted { $0.percent < $1.percent })
         }
     }
 

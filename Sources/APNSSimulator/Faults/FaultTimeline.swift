@@ -166,7 +166,8 @@ extension FaultTimeline.Kind {
 
     /// Keys of all faults.
     static let keys = [
-        "answers", "latency", "unanswered", "goaway", "disconnect", "stream-limit", "black-hole", "slow-reads",
+        "answers", "latency", "unanswered", "goaway", "disconnect", "stream-limit", "black-hole",
+        "slow-reads",
         "no-window-updates", "throttle", "certificate", "environment",
     ]
 

@@ -96,7 +96,7 @@ public enum LatencyDistribution: Sendable, Equatable {
                 guard index > 0 else { continue }
                 let previous = points[index - 1]
                 guard previous.percent < point.percent, previous.latency <= point.latency else {
-                    return ("percentiles", "percentiles and their times must rise from line to line")
+                    return ("percentiles", "the times must rise with their percentiles, and each percentile must be there once")
                 }
             }
             return nil

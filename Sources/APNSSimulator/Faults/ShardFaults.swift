@@ -79,7 +79,11 @@ final class ShardFaults: TimerHandler {
         isQuiet = !faults.concernsRequests
         if faults.answers != previous.answers { mix = FaultMix(faults.answers) }
         if faults.perDevice != previous.perDevice {
-            if let limit = faults.perDevice { deviceRate = DeviceRate(limit: limit) } else { deviceRate = nil }
+            if let limit = faults.perDevice {
+                deviceRate = DeviceRate(limit: limit)
+            } else {
+                deviceRate = nil
+            }
         }
         if faults.hasExpiredServer != previous.hasExpiredServer {
             let expired = faults.hasExpiredServer ? registry.current.expiredTLS : nil
@@ -163,7 +167,9 @@ final class ShardFaults: TimerHandler {
 
     /// Chooses the answer to a good push or broadcast.
     func judge(_ handler: PushHandler) -> Reason {
-        if handler.certificate == nil, handler.draw < active.mixedUpKeys { return .badEnvironmentKeyIdInToken }
+        if handler.certificate == nil, handler.draw < active.mixedUpKeys {
+            return .badEnvironmentKeyIdInToken
+        }
         if let limit = active.perSecond {
             let number = loop.now.nanoseconds / 1_000_000_000
             if second.number != number { second = (number, 0) }
