@@ -22,7 +22,7 @@ export function openDevice(root, page, id) {
   let fault = null;
   let isClosed = false;
   let announced = null;
-  const ui = { centre: false, expanded: null, groups: new Set(), island: null, returnTo: null, open: null, tab: lastTab, app: null, form: {} };
+  const ui = { centre: false, expanded: null, groups: new Set(), island: null, returnTo: null, open: undefined, tab: lastTab, app: null, form: {} };
   const refresher = new Refresher(load, 120);
   const clock = setInterval(() => device && draw(), 1_000);
   const hooks = { act, draw };
@@ -37,6 +37,8 @@ export function openDevice(root, page, id) {
       if (isClosed) return;
       accept(found);
       pushes = list;
+      // The newest push is open at first, so that its steps are seen without a click.
+      if (ui.open === undefined && list.length > 0) ui.open = list[0].number;
       fault = null;
     } catch (error) {
       if (isClosed || error.status === 0) return;

@@ -122,12 +122,12 @@ export function expandedView(device, app, notification, ui, hooks) {
         h("span", { class: "note-time" }, ago(notification.at))),
     h("button", { class: "pill round", "aria-label": t("close"), on: { click: () => collapse(ui, hooks) } }, icon("close"))),
     custom && customView(custom, notification, name, hooks),
-    !(custom?.hidesDefaultContent) && h("button", { class: "note-main expanded-text", "aria-label": t("open"),
-      on: { click: () => hooks.act({ action: "tap", ...name }, () => { ui.expanded = null; ui.centre = false; }) } },
-    contents(app, notification, { full: true })[1]),
+    !(custom?.hidesDefaultContent) && h("div", { class: "expanded-text" }, contents(app, notification, { full: true })[1]),
     !notification.hidden && !custom && notification.attachments.map((file) => attachment(file)),
     notification.replaced > 0 && h("p", { class: "expanded-note" }, t("replaced", notification.replaced))),
-  h("div", { class: "expanded-actions" }, notification.actions.map((action) => actionButton(action, name, ui, hooks)),
+  h("div", { class: "expanded-actions" },
+    h("button", { key: "open", on: { click: () => hooks.act({ action: "tap", ...name }, () => { ui.expanded = null; ui.centre = false; }) } }, t("open")),
+    notification.actions.map((action) => actionButton(action, name, ui, hooks)),
     h("button", { key: "clear", on: { click: () => hooks.act({ action: "dismiss", ...name }, () => { ui.expanded = null; }) } }, t("clear"))));
 }
 

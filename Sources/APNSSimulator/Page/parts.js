@@ -47,7 +47,7 @@ export function jsonView(value, name) {
 export function appIcon(name, emoji, bundle, extra) {
   let hue = 0;
   for (const letter of bundle) hue = (hue * 31 + letter.codePointAt(0)) % 360;
-  return h("span", { class: `app-icon ${extra ?? ""}`, "aria-hidden": "true", vars: { "--hue": hue } },
+  return h("span", { class: `app-icon ${emoji ? "with-emoji" : ""} ${extra ?? ""}`, "aria-hidden": "true", vars: { "--hue": hue } },
     emoji ? h("span", { class: "emoji" }, emoji) : ([...name][0] ?? "?").toUpperCase());
 }
 

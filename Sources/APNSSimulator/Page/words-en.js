@@ -28,7 +28,7 @@ export default {
   hintCurl: "With curl", hintSluice: "Through Sluice, from Kafka", hintOwn: "Any other client of APNs works as well: point it at 127.0.0.1:{0} (sandbox) or 127.0.0.1:{1} (production).",
 
   backToDevices: "All devices", screenOf: "Screen of {0}", switches: "Switches", surroundings: "Surroundings",
-  power: "Power", airplane: "Airplane mode", network: "Network", lowPower: "Low power", charging: "Charging",
+  power: "Power", airplane: "Airplane", network: "Network", lowPower: "Low power", charging: "Charging",
   lockSwitch: "Lock", screenSwitch: "Screen", mute: "Mute", focus: "Focus", backgroundRefresh: "Background refresh",
   reboot: "Reboot", restore: "Restore backup", remove: "Remove device", restoreHint: "All tokens change.",
   removeAsk: "Remove this device?", deviceLanguage: "Device language", location: "Region", locationHint: "e.g. office",
