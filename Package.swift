@@ -133,7 +133,7 @@ let package = Package(
             dependencies: [
                 "Admin", "APNS", "Configuration", "Gateway", "APNSSimulator", "HTTP2", "Kafka", "RetryStore",
                 "SluiceModel",
-                "StreamScheduling", "DeliveryCore", "EventLoop",
+                "StreamScheduling", "DeliveryCore", "DeviceModel", "EventLoop",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
@@ -225,7 +225,7 @@ let package = Package(
             name: "DeviceModelTests", dependencies: ["DeviceModel", "SluiceModel", "TestSupport"],
             swiftSettings: strict),
         .testTarget(
-            name: "APNSSimulatorTests", dependencies: ["APNSSimulator", "TestSupport"],
+            name: "APNSSimulatorTests", dependencies: ["APNSSimulator", "DeviceModel", "TestSupport"],
             swiftSettings: strict),
         .testTarget(
             name: "ProcessTests",

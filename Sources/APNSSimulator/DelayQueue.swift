@@ -9,6 +9,8 @@ struct DelayedAnswer {
     var identifier: APNSID
     /// Whether the answer is to a broadcast.
     var isBroadcast: Bool
+    /// Timestamp of a 410 in milliseconds since 1970; nil for the simulator's start.
+    var since: Int64?
     var handler: PushHandler
 }
 

@@ -17,6 +17,9 @@ extension PushHandler {
         adaptStreamLimit(reason, connection)
         let identifier =
             broadcast.identifierText.flatMap { APNSID(canonical: $0) } ?? shard.identifiers.identifier()
+        if reason == .absent, let devices = shard.options.devices {
+            deliver(broadcast, identifier, to: devices)
+        }
         if reason == .absent { shard.counters.add(.broadcast) } else { shard.counters.add(reason) }
         shard.log?.add(broadcast, reason: reason, identifier: identifier)
         answerInTime(

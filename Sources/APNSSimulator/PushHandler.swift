@@ -73,15 +73,19 @@ final class PushHandler: ServerRequestHandler {
         if reason == .absent { reason = shard.faults.choose(&shard.random) }
         if !shard.script.isQuiet, reason == .absent { reason = shard.script.judge(push, self) }
         if reason == .absent { reason = checkLiveActivity(push, request.body) }
-        adaptStreamLimit(reason, connection)
         let identifier =
             push.identifierText.flatMap { APNSID(canonical: $0) } ?? shard.identifiers.identifier()
+        var since: Int64?
+        if reason == .absent, let devices = shard.options.devices {
+            (reason, since) = deliver(push, request.body, identifier, to: devices)
+        }
+        adaptStreamLimit(reason, connection)
         shard.counters.add(reason)
         shard.log?.add(push, topic: push.topic, reason: reason, identifier: identifier)
         answerInTime(
             DelayedAnswer(
                 due: 0, stream: request.stream, reason: reason, identifier: identifier, isBroadcast: false,
-                handler: self))
+                since: since, handler: self))
     }
 
     func requestOversized(_ request: ServerRequest, on connection: ServerConnection) {
@@ -166,7 +170,7 @@ final class PushHandler: ServerRequestHandler {
         }
         shard.respond(
             on: connection, stream: answer.stream, reason: answer.reason, identifier: answer.identifier,
-            isFirst: !hasAnswered)
+            since: answer.since, isFirst: !hasAnswered)
         hasAnswered = true
     }
 }

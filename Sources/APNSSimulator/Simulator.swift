@@ -22,10 +22,13 @@ public final class Simulator: Sendable {
     }
     private let state = Mutex(State.ready)
 
+    private let certificates: SimulatorCertificates
+
     /// Prepares everything and binds the port; connections are accepted after ``start()``.
+    /// - Parameter sibling: simulator of the other environment, whose certificates are used too; nil for own ones.
     /// - Throws: `SimulatorError`, `TLSError`, `ServerError` or `SystemError`, which name the option that can't be
     ///   used.
-    public init(options: SimulatorOptions) throws {
+    public init(options: SimulatorOptions, sibling: Simulator? = nil) throws {
         guard (1...64).contains(options.threads) else {
             throw SimulatorError("threads: must be between 1 and 64, not \(options.threads)")
         }
@@ -42,8 +45,10 @@ public final class Simulator: Sendable {
             throw SimulatorError("“\(reason)” is not a reason for the answer to a push")
         }
         self.options = options
-        let certificates = try SimulatorCertificates(
-            directory: options.certificateDirectory, names: options.serverNames)
+        let certificates =
+            try sibling?.certificates
+            ?? SimulatorCertificates(directory: options.certificateDirectory, names: options.serverNames)
+        self.certificates = certificates
         authority = certificates.authority
         var tls = ServerTLSOptions(identity: certificates.server.identity)
         if options.acceptsClientCertificates, options.mode == .full {

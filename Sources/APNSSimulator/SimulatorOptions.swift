@@ -166,6 +166,8 @@ public struct SimulatorOptions: Sendable {
 
     /// Log of all pushes; nil writes none.
     public var pushLog: PushLog?
+    /// Devices behind APNs, which may be those of several simulators; nil for none.
+    public var devices: DeviceRegistry?
 
     public init() {}
 

@@ -30,6 +30,8 @@ final class SimulatorShard: @unchecked Sendable {
     private let deviceRate: DeviceRate?
     private let deviceRules: [(prefix: [UInt8], reason: Reason)]
     private let bodies: ErrorBodies
+    /// Body of the last answer with a timestamp of its own.
+    private var ownBody = ByteWriter(minimumCapacity: 128)
     /// Fields of an answer and their texts, reused for each answer.
     private let fields: UnsafeMutablePointer<ResponseField>
     private let texts: UnsafeMutableRawPointer
@@ -181,10 +183,13 @@ final class SimulatorShard: @unchecked Sendable {
 
     /// Answers a request. A 200 is a header block alone. An error has a body; a 410's body has the time at which the
     /// token ended.
-    /// - Parameter isFirst: whether this is the connection's first answer, whose names enter the HPACK table. Later
-    ///   answers refer to the names.
+    /// - Parameters:
+    ///   - since: timestamp of a 410 in milliseconds since 1970; nil for the simulator's start.
+    ///   - isFirst: whether this is the connection's first answer, whose names enter the HPACK table. Later answers
+    ///     refer to the names.
     func respond(
-        on connection: ServerConnection, stream: Int32, reason: Reason, identifier: APNSID, isFirst: Bool
+        on connection: ServerConnection, stream: Int32, reason: Reason, identifier: APNSID,
+        since: Int64? = nil, isFirst: Bool
     ) {
         identifier.write(to: texts)
         fields[0] = ResponseField("apns-id", text(0), isIndexed: isFirst)
@@ -202,7 +207,7 @@ final class SimulatorShard: @unchecked Sendable {
                 "content-type", UnsafeRawBufferPointer(start: type.utf8Start, count: type.utf8CodeUnitCount),
                 isIndexed: true)
             count += 1
-            body = bodies[reason]
+            body = since.map { goneBody(reason, since: $0) } ?? bodies[reason]
             status = reason.status
         }
         guard let retryAfter, reason == .tooManyRequests || reason == .serviceUnavailable else {
@@ -278,6 +283,13 @@ final class SimulatorShard: @unchecked Sendable {
             headers: [(name, "\(identifier)")], json: "{\"reason\":\"RequestHeaderFieldsTooLarge\"}")
     }
 
+    /// Returns a body that is valid until the next call.
+    private func goneBody(_ reason: Reason, since: Int64) -> UnsafeRawBufferPointer {
+        ownBody.removeAll()
+        ownBody.append(reason, timestamp: since)
+        return ownBody.bytes
+    }
+
     private func text(_ index: Int) -> UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(start: texts + index * APNSID.textLength, count: APNSID.textLength)
     }
@@ -299,14 +311,7 @@ private struct ErrorBodies: ~Copyable {
         var writer = ByteWriter(minimumCapacity: 4_096)
         for reason in Reason.allCases {
             let start = writer.count
-            writer.append("{\"reason\":\"")
-            writer.append(reason.name)
-            writer.append("\"")
-            if reason.status == 410 {
-                writer.append(",\"timestamp\":")
-                writer.append(decimal: timestamp)
-            }
-            writer.append("}")
+            writer.append(reason, timestamp: reason.status == 410 ? timestamp : nil)
             offsets[reason] = start..<writer.count
         }
         self.offsets = offsets
@@ -315,6 +320,20 @@ private struct ErrorBodies: ~Copyable {
 
     subscript(reason: Reason) -> UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(rebasing: writer.bytes[offsets[reason]!])
+    }
+}
+
+extension ByteWriter {
+    /// Appends the body of an error.
+    fileprivate mutating func append(_ reason: Reason, timestamp: Int64?) {
+        append("{\"reason\":\"")
+        append(reason.name)
+        append("\"")
+        if let timestamp {
+            append(",\"timestamp\":")
+            append(decimal: timestamp)
+        }
+        append("}")
     }
 }
 

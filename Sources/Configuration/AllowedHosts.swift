@@ -104,4 +104,13 @@ package struct IPAddress: Hashable, Sendable {
     package var isLoopback: Bool {
         bytes.starts(with: Self.mapped + [127]) || bytes == Array(repeating: 0, count: 15) + [1]
     }
+
+    /// Whether the address is unspecified, link-local or multicast: none of them is a server's own address.
+    package var isSpecial: Bool {
+        if bytes.starts(with: Self.mapped) {
+            return bytes[12] == 0 || bytes[12] >= 224 || (bytes[12] == 169 && bytes[13] == 254)
+        }
+        return bytes.allSatisfy { $0 == 0 } || bytes[0] == 0xFF
+            || (bytes[0] == 0xFE && bytes[1] & 0xC0 == 0x80)
+    }
 }

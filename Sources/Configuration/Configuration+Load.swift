@@ -82,7 +82,8 @@ extension Configuration {
         return collector.settings
     }
 
-    static func readText(_ path: String) throws(ConfigurationError) -> String {
+    /// Reads a document of at most ``ConfigurationDocument/mostBytes``.
+    package static func readText(_ path: String) throws(ConfigurationError) -> String {
         func failure(_ message: String) -> ConfigurationError {
             let location = ConfigurationProblem.Location.file(name: path, line: 0, column: 0)
             return ConfigurationError(problems: [
@@ -102,7 +103,8 @@ extension Configuration {
         return text
     }
 
-    static func inOrder(_ problems: [ConfigurationProblem]) -> [ConfigurationProblem] {
+    /// Returns mistakes in the order of their places.
+    package static func inOrder(_ problems: [ConfigurationProblem]) -> [ConfigurationProblem] {
         func position(_ problem: ConfigurationProblem) -> (Int, Int) {
             switch problem.location {
             case .file(_, let line, let column): (line, column)

@@ -17,7 +17,7 @@ public struct ConfigurationSetting: Sendable, Equatable {
 
 /// Findings while a document is read: mistakes, and the settings that were asked for.
 package final class ConfigurationCollector {
-    var problems: [ConfigurationProblem] = []
+    package var problems: [ConfigurationProblem] = []
     var places: SettingPlaces
     let files: FileNames
     private(set) var settings: [ConfigurationSetting] = []
@@ -26,7 +26,7 @@ package final class ConfigurationCollector {
     /// Number of mistakes after which reading ends, because nobody reads more of them.
     static let mostProblems = 1_000
 
-    var isFull: Bool { problems.count >= Self.mostProblems }
+    package var isFull: Bool { problems.count >= Self.mostProblems }
 
     init(name: String, files: FileNames) {
         places = SettingPlaces(name: name)
@@ -42,15 +42,15 @@ package final class ConfigurationCollector {
 /// recorded and a stand-in returned, so that one run reports all mistakes.
 package final class SectionReader {
     /// Path as it is in the document: `apps[0]`.
-    let path: String
+    package let path: String
     /// Path as the reference shows it: `apps[]`.
     let pattern: String
-    let location: ConfigurationProblem.Location
-    let collector: ConfigurationCollector
+    package let location: ConfigurationProblem.Location
+    package let collector: ConfigurationCollector
     let entries: [ConfigurationValue.Entry]
     var known: [String] = []
 
-    init(
+    package init(
         _ value: ConfigurationValue, path: String, pattern: String, collector: ConfigurationCollector
     ) {
         self.path = path
@@ -92,7 +92,7 @@ package final class SectionReader {
     }
 
     /// Records a setting and returns its value; nil when the setting is absent, or has no value, which is a mistake.
-    private func look(
+    func look(
         _ key: String, kind: String, default defaultText: String?, required: Bool, help: String
     ) -> ConfigurationValue? {
         known.append(key)
@@ -118,7 +118,7 @@ package final class SectionReader {
     // MARK: Scalars
 
     /// Reads any single value: `parse` returns nil for text it can't read.
-    private func scalar<Value>(
+    func scalar<Value>(
         _ key: String, kind: String, default defaultText: String?, required: Bool, help: String,
         parse: (String) -> Value?
     ) -> Value? {
@@ -246,7 +246,7 @@ package final class SectionReader {
 
     /// Reads a list of texts. A single comma-separated text is read as a list when it comes from the environment, and
     /// from a file where `commaSeparated` allows it.
-    func texts(
+    package func texts(
         _ key: String, kind: String, default defaultValue: [String] = [], required: Bool,
         commaSeparated: Bool = false, mayBeEmpty: Bool = false, help: String, check: (String) -> String?
     ) -> [String] {
@@ -343,7 +343,7 @@ package final class SectionReader {
     }
 
     /// Reads sections under freely chosen names.
-    func namedSections<Value>(_ key: String, _ body: (String, SectionReader) -> Value?) -> [Value] {
+    package func namedSections<Value>(_ key: String, _ body: (String, SectionReader) -> Value?) -> [Value] {
         known.append(key)
         guard let entry = entry(key) else { return [] }
         switch entry.value.content {
@@ -366,7 +366,7 @@ package final class SectionReader {
     }
 
     /// Reads a list of sections.
-    func sections<Value>(_ key: String, help: String, _ body: (SectionReader) -> Value?) -> [Value] {
+    package func sections<Value>(_ key: String, help: String, _ body: (SectionReader) -> Value?) -> [Value] {
         known.append(key)
         guard let entry = entry(key) else {
             problem(key, "is required: \(help)")
@@ -393,13 +393,13 @@ package final class SectionReader {
     }
 
     /// Returns whether a key holds a map (and not a single value).
-    func isMap(_ key: String) -> Bool {
+    package func isMap(_ key: String) -> Bool {
         if case .map = entry(key)?.value.content { return true }
         return false
     }
 
     /// Returns whether a key holds a list.
-    func isList(_ key: String) -> Bool {
+    package func isList(_ key: String) -> Bool {
         if case .list = entry(key)?.value.content { return true }
         return false
     }

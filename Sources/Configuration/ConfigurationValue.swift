@@ -1,7 +1,7 @@
 /// A configuration document as a tree in which every value knows where it was written. YAML, JSON (which is read as
 /// YAML) and environment variables all become such a tree before anything is interpreted.
-struct ConfigurationValue: Equatable {
-    enum Content: Equatable {
+package struct ConfigurationValue: Equatable, Sendable {
+    package enum Content: Equatable, Sendable {
         /// The text as written, without quotes. `plain` is false when it was quoted.
         case scalar(String, plain: Bool)
         case list([ConfigurationValue])
@@ -10,17 +10,30 @@ struct ConfigurationValue: Equatable {
         case empty
     }
 
-    struct Entry: Equatable {
-        var key: String
-        var keyLocation: ConfigurationProblem.Location
-        var value: ConfigurationValue
+    package struct Entry: Equatable, Sendable {
+        package var key: String
+        package var keyLocation: ConfigurationProblem.Location
+        package var value: ConfigurationValue
+
+        package init(
+            key: String, keyLocation: ConfigurationProblem.Location, value: ConfigurationValue
+        ) {
+            self.key = key
+            self.keyLocation = keyLocation
+            self.value = value
+        }
     }
 
-    var content: Content
-    var location: ConfigurationProblem.Location
+    package var content: Content
+    package var location: ConfigurationProblem.Location
+
+    package init(content: Content, location: ConfigurationProblem.Location) {
+        self.content = content
+        self.location = location
+    }
 
     /// Kind of the value, for messages.
-    var kind: String {
+    package var kind: String {
         switch content {
         case .scalar: "a single value"
         case .list: "a list"

@@ -22,7 +22,8 @@ struct SimulatorCommand: ParsableCommand {
             With --management-port it also manages broadcast channels; `sluice channels --host localhost --port PORT` \
             or any client creates them. Broadcasts go to the same port as pushes.
 
-            It forgets every push and models no devices. Channels last until it stops. It prints its counts when it stops.
+            With --devices it models the devices behind APNs and shows them on a page: Deploy/simulator.md. Without, it \
+            forgets every push. Channels and devices last until it stops. It prints its counts when it stops.
             """)
 
     @Option(help: "Port to listen on. 0: any free port.")
@@ -46,7 +47,8 @@ struct SimulatorCommand: ParsableCommand {
 
     @Option(
         help: ArgumentHelp(
-            "Write host:port to this file once the simulator listens; on a second line that of channel management. The "
+            "Write host:port to this file once the simulator listens; on a second line that of channel management. "
+                + "With --devices a line `page URL` follows, and a line `sandbox host:port` of --sandbox-port. The "
                 + "file is removed at the end.",
             valueName: "path"))
     var readyFile: String?
@@ -70,13 +72,18 @@ struct SimulatorCommand: ParsableCommand {
     @OptionGroup(title: "Broadcasts") var broadcasts: BroadcastOptions
     @OptionGroup(title: "Connections") var connections: ConnectionOptions
     @OptionGroup(title: "Faults by script") var script: FaultOptions
+    @OptionGroup(title: "Devices") var devices: DeviceOptions
     @OptionGroup var lifetime: LifetimeOptions
 
     func run() throws {
         let stop = StopSignals(watchesInput: lifetime.stopWithInput)
         let simulator: Simulator
+        let devices = try self.devices.devices ? SimulatorDevices(self.devices) : nil
         do {
-            simulator = try Simulator(options: try options())
+            var options = try options()
+            options.devices = devices?.registry
+            simulator = try Simulator(options: options)
+            try devices?.prepare(simulator)
         } catch let failure as CommandFailure {
             throw failure
         } catch let error as SimulatorError {
@@ -89,20 +96,28 @@ struct SimulatorCommand: ParsableCommand {
         let managed = simulator.managementPort.map { "\(address):\($0)" }
         if let managed { Terminal.output("  channel management: \(managed)") }
         if let directory { Terminal.output("  authority for clients: \(directory)/ca.pem") }
+        try devices?.start()
         if let readyFile {
-            let lines = ["\(address):\(bound)", managed].compactMap { $0 }
+            let lines = ["\(address):\(bound)", managed].compactMap { $0 } + (devices?.readyLines ?? [])
             try ReadyFile.write(lines.joined(separator: "\n"), to: readyFile)
         }
         stop.wait()
         simulator.stop()
+        devices?.stop()
         if let readyFile { ReadyFile.remove(readyFile) }
         let summary = simulator.summary
         Terminal.output("\(summary)")
-        if let summaryFile { try ReadyFile.write(SimulatorCounts(summary).json, to: summaryFile) }
+        if let other = devices?.sandbox { Terminal.output("other environment: \(other.summary)") }
+        let counts = devices?.counts
+        if let counts { Terminal.output("\(counts)") }
+        if let summaryFile { try ReadyFile.write(SimulatorCounts(summary, counts).json, to: summaryFile) }
     }
 
     func validate() throws {
         guard (1...64).contains(threads) else { throw ValidationError("--threads: 1 to 64, not \(threads)") }
+        if null, devices.devices {
+            throw ValidationError("--null checks nothing and keeps no push; omit --devices")
+        }
         if null, managementPort != nil {
             throw ValidationError("--null checks nothing and has no channels; omit --management-port")
         }
@@ -252,7 +267,7 @@ struct SimulatorCommand: ParsableCommand {
             help: ArgumentHelp(
                 "Answer pushes to device tokens with this prefix with a reason, for example dead=Unregistered,bad0=BadDeviceToken.",
                 valueName: "hex=reason,…"))
-        var devices: String?
+        var deviceReasons: String?
 
         @Option(
             help: ArgumentHelp(
@@ -296,7 +311,9 @@ struct SimulatorCommand: ParsableCommand {
             options.latency = .microseconds(Int64(latency * 1_000))
             options.jitter = .microseconds(Int64(jitter * 1_000))
             if let errors { options.faults = try SimulatorOptions.parseFaults(errors) }
-            if let devices { options.deviceRules = try SimulatorOptions.parseDeviceRules(devices) }
+            if let deviceReasons {
+                options.deviceRules = try SimulatorOptions.parseDeviceRules(deviceReasons)
+            }
             options.retryAfterSeconds = retryAfter
             options.unansweredShare = unanswered
             options.requestsPerDeviceSecond = perDevice
@@ -396,8 +413,11 @@ struct SimulatorCounts: Codable {
     var cancelled: UInt64
     var connections: UInt64
     var mostConnections: UInt64
+    /// Counts of the devices; nil without `--devices`.
+    var devices: DeviceCounts?
 
-    init(_ summary: SimulatorSummary) {
+    init(_ summary: SimulatorSummary, _ devices: DeviceCounts? = nil) {
+        self.devices = devices
         requests = summary.requests
         accepted = summary.accepted
         broadcasts = summary.broadcasts

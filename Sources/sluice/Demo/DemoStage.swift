@@ -40,7 +40,7 @@ final class DemoStage {
                 files.path("simulator.ready"),
                 "--directory", files.directory, "--summary-file", files.path("simulator.json"),
                 "--key", "\(DemoFiles.keyID):\(DemoFiles.teamID):\(files.path("AuthKey.p8"))",
-                "--errors", DemoLoad.errors, "--devices", DemoLoad.deviceRules,
+                "--errors", DemoLoad.errors, "--device-reasons", DemoLoad.deviceRules,
                 "--latency", "\(options.latency)", "--jitter", "\(options.latency)", "--seed",
                 "\(options.seed)",
             ] + DemoLoad.apps.flatMap { ["--app", $0.bundle] }, directory: files.directory)

@@ -1,0 +1,15 @@
+/// Numbers that are asked for often.
+extension DeviceWorld {
+    /// Number of the last event; 0 before the first.
+    public var lastEvent: UInt64 { log.next - 1 }
+
+    /// Devices that exist.
+    public var deviceCount: Int { counts.all }
+}
+
+extension WaitResult {
+    /// Result of a condition about something that does not exist.
+    public static func nothing(matches: Bool) -> WaitResult {
+        WaitResult(matches: matches, notifications: [], pushes: [], activities: [], responses: [])
+    }
+}
