@@ -90,9 +90,6 @@ extension SectionReader {
         return texts
     }
 
-    /// Keys of the section, in their order.
-    package var keys: [String] { entries.map(\.key) }
-
     /// Marks all keys of the section as known, because its kind is not known.
     package func acceptAll() { acceptRest() }
 

@@ -14,7 +14,7 @@ public struct DeviceServiceOptions: Sendable {
     public var hosts: [String] = []
     /// Token that each request needs; nil when none is needed.
     public var token: APIToken?
-    public var page = PageFiles.placeholder
+    public var page = PageFiles.embedded
     /// Receiver of all events; nil for none.
     public var tap: DeviceEventTap?
     var limits = HTTPServer.Limits()

@@ -105,10 +105,3 @@ struct ExtensionRuns: Sendable {
         attachments.removeAll()
     }
 }
-
-extension DeviceWorld {
-    /// Starts the service extension of an app for a push.
-    mutating func startExtension(_ push: TransitPush, now: Int64) {
-        presentAlert(push, changes: nil, now: now)
-    }
-}
