@@ -10,7 +10,7 @@ public struct AppDeclaration: Codable, Sendable, Equatable {
     public var environment: PushEnvironment?
     /// Purposes that the app registers tokens for; `alert` alone by default.
     public var purposes: [TokenPurpose]?
-    /// Members of `UIBackgroundModes`: `remote-notification`, `voip`, `location`.
+    /// Members of `UIBackgroundModes`: `remote-notification`, `voip`, `location`. Nil: all of them.
     public var backgroundModes: [String]?
     /// Granted entitlements.
     public var entitlements: [Entitlement]?
