@@ -131,9 +131,10 @@ let package = Package(
         .executableTarget(
             name: "sluice",
             dependencies: [
-                "Admin", "APNS", "Configuration", "Gateway", "APNSSimulator", "HTTP2", "Kafka", "RetryStore",
+                "Admin", "APNS", "Configuration", "DeviceModel", "Gateway", "APNSSimulator", "HTTP2", "Kafka",
+                "RetryStore",
                 "SluiceModel",
-                "StreamScheduling", "DeliveryCore", "DeviceModel", "EventLoop",
+                "StreamScheduling", "DeliveryCore", "EventLoop",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
@@ -144,7 +145,8 @@ let package = Package(
         .executableTarget(
             name: "sluice-bench",
             dependencies: [
-                "CAllocationCounter", "CNghttp2", "Configuration", "Gateway", "APNS", "HTTP2", "EventLoop",
+                "CAllocationCounter", "CNghttp2", "Configuration", "DeviceModel", "Gateway", "APNS", "HTTP2",
+                "EventLoop",
                 "Kafka",
                 "SluiceModel", "StreamScheduling", "DeliveryCore", "RetryStore",
                 .product(name: "Logging", package: "swift-log"),

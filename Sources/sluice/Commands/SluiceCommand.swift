@@ -49,7 +49,8 @@ struct SluiceCommand: ParsableCommand {
     )
 
     private static let subcommands: [any ParsableCommand.Type] = [
-        RunCommand.self, DemoCommand.self, SimulatorCommand.self, KafkaCommand.self, ProduceCommand.self,
+        RunCommand.self, DemoCommand.self, DevCommand.self, SimulatorCommand.self, KafkaCommand.self,
+        ProduceCommand.self,
         OutcomesCommand.self, ChannelsCommand.self, InspectCommand.self, ConfigCommand.self,
     ]
 }

@@ -12,7 +12,8 @@ struct DemoCommand: ParsableCommand {
             both encodings, with collapse identifiers and three priorities. Some devices are gone, some answers ask \
             for another attempt, and some jobs are malformed.
 
-            Then it checks that every job has exactly one outcome, or a dead letter if the job is malformed.
+            Then it checks that every job has exactly one outcome, or a dead letter if the job is malformed, and prints \
+            what the devices have shown. A page shows the devices while the demo runs, and afterwards with --keep.
 
             EXIT STATUS
               0   the counts match
@@ -47,7 +48,10 @@ struct DemoCommand: ParsableCommand {
     @Option(help: "Seed of the load; the same seed gives the same jobs.")
     var seed: UInt64 = 1
 
-    @Flag(help: "Keep the directory with configuration and logs, and print its path.")
+    @Flag(
+        help:
+            "Leave all running after the load, to push more and look at the devices, until Ctrl-C. The directory with configuration and logs is kept."
+    )
     var keep = false
 
     func validate() throws {
@@ -61,7 +65,7 @@ struct DemoCommand: ParsableCommand {
 
     func run() throws {
         let stop = StopSignals()
-        let files = try DemoFiles()
+        let files = try LocalFiles()
         files.isKept = keep
         do {
             let stage = try DemoStage(files: files, options: self, stop: stop)
@@ -73,6 +77,7 @@ struct DemoCommand: ParsableCommand {
                 Terminal.output("configuration and logs are kept in \(files.directory)")
                 throw CommandFailure(.failure, "the demo's counts don't match")
             }
+            if keep { try stage.keep() }
             if keep { Terminal.output("configuration and logs are kept in \(files.directory)") }
         } catch let failure as CommandFailure {
             if !stop.isRequested, !files.isKept {

@@ -1,4 +1,5 @@
 import DeliveryCore
+import DeviceModel
 import Foundation
 import SluiceModel
 import StreamScheduling
@@ -21,6 +22,8 @@ struct DemoLoad {
     struct App {
         var name: String
         var bundle: String
+        /// Emoji that stands for the icon.
+        var icon: String
         /// Share of the jobs, in percent.
         var share: Int
         var texts: [String]
@@ -28,18 +31,18 @@ struct DemoLoad {
 
     static let apps = [
         App(
-            name: "news", bundle: "com.example.news", share: 40,
+            name: "news", bundle: "com.example.news", icon: "📰", share: 40,
             texts: [
                 "Storm warning for the coast", "Polls have closed", "Tonight: meteor shower over the north",
             ]),
         App(
-            name: "chat", bundle: "com.example.chat", share: 30,
+            name: "chat", bundle: "com.example.chat", icon: "💬", share: 30,
             texts: ["Ada: are you there?", "Grace sent a photo", "Missed call from Alan"]),
         App(
-            name: "shop", bundle: "com.example.shop", share: 20,
+            name: "shop", bundle: "com.example.shop", icon: "🛍️", share: 20,
             texts: ["Your parcel is on its way", "Back in stock: the green one", "Thank you for your order"]),
         App(
-            name: "transit", bundle: "com.example.transit", share: 10,
+            name: "transit", bundle: "com.example.transit", icon: "🚋", share: 10,
             texts: ["Line 7 is delayed by 10 minutes", "Your train leaves from platform 4"]),
     ]
 
@@ -48,31 +51,76 @@ struct DemoLoad {
     /// Answers that ask for another attempt. An internal error costs its connection as well, and is rare.
     static let errors = "ServiceUnavailable=0.01,TooManyRequests=0.005,InternalServerError=0.0001"
 
+    /// Declarations of the demo's apps and devices for the simulator.
+    static func declarations(devices: Int, seed: UInt64) -> String {
+        let apps = apps.map { app in
+            """
+              - bundle: \(app.bundle)
+                name: \(app.name)
+                icon: \(app.icon)
+                purposes: [alert, voip, activity-start]
+                background-modes: [remote-notification, voip]
+                activities:
+                  - {type: Score, title: "{name}", lines: ["Score {score}"], leading: "{name}", trailing: "{score}"}
+            """
+        }
+        // A tenth of the phones lie locked in a pocket, and some are off.
+        let locked = devices / 10
+        let off = devices / 50
+        var groups = ["  - {count: \(max(1, devices - locked - off)), name: Phone}"]
+        if locked > 0 { groups.append("  - {count: \(locked), name: Locked phone, state: {lock: true}}") }
+        if off > 0 { groups.append("  - {count: \(off), name: Absent phone, state: {airplane: true}}") }
+        return """
+            apps:
+            \(apps.joined(separator: "\n"))
+            devices:
+            \(groups.joined(separator: "\n"))
+            settings: {seed: \(seed), unknown-tokens: refuse}
+
+            """
+    }
+
+    /// The first phone, which a reader of the demo's hints pushes to.
+    static func sample(seed: UInt64) -> LocalStage.Sample {
+        LocalStage.Sample(
+            device: "Phone 1", bundle: apps[0].bundle,
+            token: TokenName(seed: seed, device: 0, bundle: apps[0].bundle, purpose: .alert).text)
+    }
+
+    /// Token of an app on a device, or of none.
+    private enum Recipient {
+        /// Number of a device of the simulator.
+        case device(UInt32)
+        /// Token that the simulator answers by its prefix.
+        case none(prefix: String)
+    }
+
+    private let seed: UInt64
     private var random: SeededGenerator
-    private let devices: [String]
+    private let recipients: [Recipient]
 
     init(seed: UInt64, devices count: Int) {
+        self.seed = seed
         var random = SeededGenerator(seed: seed)
-        devices = (0..<count).map { _ in
-            let token = DemoLoad.token(&random)
+        recipients = (0..<count).map { index in
             // About one device in sixty has been wiped or sold, and one in two hundred was never right.
             switch Int.random(in: 0..<600, using: &random) {
-            case 0..<10: return "dead" + token.dropFirst(4)
-            case 10..<13: return "bad0" + token.dropFirst(4)
-            default: return token
+            case 0..<10: .none(prefix: "dead")
+            case 10..<13: .none(prefix: "bad0")
+            default: .device(UInt32(index))
             }
         }
         self.random = random
     }
 
-    private static func token(_ random: inout SeededGenerator) -> String {
-        var token = ""
-        for _ in 0..<4 {
-            let part = String(UInt64.random(in: .min ... .max, using: &random), radix: 16)
-            token += String(repeating: "0", count: 16 - part.count) + part
+    private func token(_ recipient: Recipient, _ bundle: String, _ purpose: TokenPurpose) -> String {
+        switch recipient {
+        case .device(let number):
+            return TokenName(seed: seed, device: number, bundle: bundle, purpose: purpose).text
+        case .none(let prefix):
+            let name = TokenName(seed: seed, device: 0, bundle: prefix, purpose: purpose)
+            return prefix + name.text.dropFirst(prefix.count)
         }
-        // The prefixes with a meaning are used on purpose only.
-        return token.hasPrefix("dead") || token.hasPrefix("bad0") ? "0000" + token.dropFirst(4) : token
     }
 
     mutating func next(number: Int) -> Job {
@@ -95,9 +143,9 @@ struct DemoLoad {
                 return choice < 0
             } ?? DemoLoad.apps[0]
         let text = app.texts.randomElement(using: &random) ?? ""
-        let device = devices.randomElement(using: &random) ?? ""
+        let recipient = recipients.randomElement(using: &random) ?? .device(0)
         var push = PushDescription(
-            deviceToken: device, topic: app.bundle,
+            deviceToken: token(recipient, app.bundle, .alert), topic: app.bundle,
             payload: Array(
                 #"{"aps":{"alert":{"title":"\#(app.name)","body":"\#(text)"},"sound":"default"},"n":\#(number)}"#
                     .utf8))
@@ -113,12 +161,15 @@ struct DemoLoad {
             push.pushType = "liveactivity"
             push.topic = app.bundle + ".push-type.liveactivity"
             push.priority = 10
+            push.deviceToken = token(recipient, app.bundle, .activityStart)
             push.payload = Array(
-                #"{"aps":{"timestamp":\#(time(nil)),"event":"update","content-state":{"score":\#(number)}}}"#
+                (#"{"aps":{"timestamp":\#(time(nil)),"event":"start","attributes-type":"Score","attributes":{"name":"\#(app.name)"},"#
+                    + #""content-state":{"score":\#(number)},"alert":{"title":"\#(app.name)","body":"\#(text)"}}}"#)
                     .utf8)
         default:
             push.pushType = "voip"
             push.topic = app.bundle + ".voip"
+            push.deviceToken = token(recipient, app.bundle, .voip)
             push.priority = 10
             push.expiration = 0
         }

@@ -1,9 +1,16 @@
+import DeviceModel
+
 /// The demo's summary.
 struct DemoReport {
     let jobs: Int
     let duration: Duration
     var audit = DemoAudit(partitions: 0)
+    /// Counts of the simulator's end; nil when it runs on, or has written none.
     var simulator: SimulatorCounts?
+    /// Numbers of the devices; nil when the simulator did not answer.
+    var devices: WorldStatus?
+    /// Whether the processes run on.
+    var isKept = false
     /// Jobs whose offsets no commit covers.
     var uncommitted = 0
     /// Outcomes and dead letters that the embedded cluster dropped before they were read.
@@ -44,21 +51,27 @@ struct DemoReport {
                     : "\(Numbers.counted(uncommitted, "job")) not committed: a restart would repeat them"
             ),
         ]
-        if let simulator {
+        if let devices {
+            // The model has each push that passed APNs' other checks.
+            let accepted = Int(devices.pushes) - Int(devices.fates["rejected"] ?? 0)
+            let isRight = accepted == audit.accepted && simulator.map { Int($0.accepted) == accepted } ?? true
             checks.append(
                 (
-                    Int(simulator.accepted) == audit.accepted,
-                    "the simulator accepted \(Numbers.counted(Int(simulator.accepted), "push", plural: "pushes")), and the number of outcomes "
+                    isRight,
+                    "the simulator accepted \(Numbers.counted(accepted, "push", plural: "pushes")), and the number of outcomes "
                         + "`accepted` is \(Numbers.grouped(audit.accepted))"
                 ))
-        } else {
+        }
+        if simulator == nil, !isKept {
             checks.append((false, "the simulator wrote no summary"))
         }
         checks.append(
             (
                 badEndings.isEmpty,
                 badEndings.isEmpty
-                    ? "Kafka, simulator and worker have ended cleanly" : badEndings.joined(separator: ", ")
+                    ? (isKept
+                        ? "the worker has ended cleanly" : "Kafka, simulator and worker have ended cleanly")
+                    : badEndings.joined(separator: ", ")
             ))
         return checks
     }
@@ -66,7 +79,7 @@ struct DemoReport {
     var isRight: Bool { checks.allSatisfy(\.holds) }
 
     var lines: [String] {
-        let pushes = Int(simulator?.requests ?? 0)
+        let pushes = Int(simulator?.requests ?? devices?.pushes ?? 0)
         var table = TextTable()
         table.rightAligned = [1]
         table.add("jobs", Numbers.grouped(jobs), "in \(Numbers.milliseconds(duration / .milliseconds(1)))")
@@ -95,8 +108,28 @@ struct DemoReport {
             let names = rejected.mapValues { Int($0) }
             lines += counts("the simulator's answers other than 200", names)
         }
+        if let devices {
+            lines += counts("what became of the accepted pushes on the devices", fates(devices))
+        }
         for check in checks { lines.append("  \(check.holds ? "✓" : "✗") \(check.text)") }
         return lines
+    }
+
+    /// Pushes by what became of them, in words.
+    private func fates(_ devices: WorldStatus) -> [String: Int] {
+        let words = [
+            "shown": "shown as a banner or on the lock screen",
+            "silent": "in the list, without light and sound",
+            "replaced": "replaced by a newer push", "woken": "handed to the app: calls, background updates",
+            "updated": "Live Activities started and updated", "stored": "stored by APNs for absent phones",
+            "held": "held by the phone", "dropped": "dropped, as the page explains for each push",
+            "expired": "expired before the phone was back",
+        ]
+        var counts: [String: Int] = [:]
+        for (fate, count) in devices.fates where fate != "rejected" {
+            counts[words[fate] ?? fate, default: 0] += Int(count)
+        }
+        return counts
     }
 
     private func counts(_ title: String, _ counts: [String: Int]) -> [String] {

@@ -2,107 +2,95 @@ import Foundation
 import Kafka
 import SluiceModel
 
-/// The demo's processes and its load, from start to end.
+/// The demo's load, from start to end, through the processes of a local stage.
 final class DemoStage {
-    private let files: DemoFiles
     private let options: DemoCommand
     private let stop: StopSignals
-    private let kafka: DemoProcess
-    private let simulator: DemoProcess
-    private var worker: DemoProcess?
+    private let stage: LocalStage
     private let cluster: KafkaCluster
     private var audit: DemoAudit
     private var duration: Duration = .zero
 
-    static let jobsTopic = "sluice.jobs"
-    static let outcomesTopic = "sluice.outcomes"
-    static let deadLettersTopic = "sluice.dead-letters"
-
     /// Starts all processes and waits until the worker has its partitions.
-    init(files: DemoFiles, options: DemoCommand, stop: StopSignals) throws(CommandFailure) {
-        self.files = files
+    init(files: LocalFiles, options: DemoCommand, stop: StopSignals) throws(CommandFailure) {
         self.options = options
         self.stop = stop
-        let partitions = options.partitions
-        audit = DemoAudit(partitions: partitions)
-        kafka = try DemoProcess(
-            "kafka",
+        audit = DemoAudit(partitions: options.partitions)
+        try files.write(DemoLoad.declarations(devices: options.devices, seed: options.seed), to: "apps.yaml")
+        var plan = LocalStage.Plan(
+            apps: DemoLoad.apps.map { LocalStage.Plan.App(name: $0.name, bundle: $0.bundle) },
+            group: Self.group)
+        plan.partitions = options.partitions
+        plan.shards = options.shards
+        // Short, so that the demo ends soon after its last job.
+        plan.retry = "{initial: 100ms, maximum: 1s, max-attempts: 8}"
+        plan.simulatorArguments =
             [
-                "kafka", "--port", "0", "--stop-with-input", "--ready-file", files.path("kafka.ready"),
-                "--topic", "\(Self.jobsTopic):\(partitions)", "--topic",
-                "\(Self.outcomesTopic):\(partitions)",
-                "--topic", "\(Self.deadLettersTopic):2",
-            ], directory: files.directory)
-        simulator = try DemoProcess(
-            "simulator",
-            [
-                "simulator", "--port", "0", "--stop-with-input", "--ready-file",
-                files.path("simulator.ready"),
-                "--directory", files.directory, "--summary-file", files.path("simulator.json"),
-                "--key", "\(DemoFiles.keyID):\(DemoFiles.teamID):\(files.path("AuthKey.p8"))",
-                "--errors", DemoLoad.errors, "--device-reasons", DemoLoad.deviceRules,
-                "--latency", "\(options.latency)", "--jitter", "\(options.latency)", "--seed",
+                "--apps", files.path("apps.yaml"), "--errors", DemoLoad.errors, "--device-reasons",
+                DemoLoad.deviceRules, "--latency", "\(options.latency)", "--jitter", "\(options.latency)",
+                "--seed",
                 "\(options.seed)",
-            ] + DemoLoad.apps.flatMap { ["--app", $0.bundle] }, directory: files.directory)
-        let limit = Duration.seconds(60)
-        guard let servers = try kafka.waitUntilReady(files.path("kafka.ready"), within: limit, stop: stop),
-            let address = try simulator.waitUntilReady(
-                files.path("simulator.ready"), within: limit, stop: stop)
-        else { throw DemoStage.stopped }
+            ] + DemoLoad.apps.flatMap { ["--app", $0.bundle] }
+        stage = try LocalStage(plan: plan, files: files, stop: stop)
+        cluster = KafkaCluster(bootstrapServers: stage.bootstrapServers)
         Terminal.output(
-            "kafka      \(servers), \(Numbers.counted(partitions, "partition"))   (process \(kafka.identifier))"
+            "kafka      \(stage.bootstrapServers), \(Numbers.counted(options.partitions, "partition"))   (process \(stage.kafka.identifier))"
         )
-        Terminal.output("simulator  \(address)   (process \(simulator.identifier))")
-        cluster = KafkaCluster(bootstrapServers: servers)
-        try files.writeConfiguration(
-            bootstrapServers: servers,
-            simulatorPort: address.split(separator: ":").last.map(String.init) ?? "",
-            shards: options.shards)
-        let worker = try DemoProcess(
-            "worker",
-            [
-                "run", "--config", files.path("sluice.yaml"), "--stop-with-input",
-                "--ready-file", files.path("worker.ready"),
-            ], directory: files.directory)
-        self.worker = worker
-        guard try worker.waitUntilReady(files.path("worker.ready"), within: limit, stop: stop) != nil else {
-            throw DemoStage.stopped
-        }
+        Terminal.output("simulator  \(stage.simulatorAddress)   (process \(stage.simulator.identifier))")
+        Terminal.output("page       \(stage.page)")
         Terminal.output(
-            "worker     \(options.shards) shard\(options.shards == 1 ? "" : "s")   (process \(worker.identifier))"
+            "worker     \(options.shards) shard\(options.shards == 1 ? "" : "s")   (process \(stage.worker.identifier))"
         )
     }
 
-    private static let stopped = CommandFailure(.failure, "stopped")
+    private static let group = "demo"
 
     /// Runs the whole load, stops all processes, and returns the results.
     func run() throws(CommandFailure) -> DemoReport {
         let outcomes = try TopicReader(
-            topic: Self.outcomesTopic, start: .beginning, stopsAtEnd: false, cluster: cluster)
+            topic: LocalStage.outcomesTopic, start: .beginning, stopsAtEnd: false, cluster: cluster)
         let deadLetters = try TopicReader(
-            topic: Self.deadLettersTopic, start: .beginning, stopsAtEnd: false, cluster: cluster)
+            topic: LocalStage.deadLettersTopic, start: .beginning, stopsAtEnd: false, cluster: cluster)
         try pushEverything(outcomes, deadLetters)
 
         // The worker stops first, because the records that it flushes while it stops count as well.
         var report = DemoReport(jobs: options.jobs, duration: duration)
-        let workerEnded = worker?.stop(within: .seconds(40)) ?? false
-        report.recordsLost = try readToTheEnd(outcomes, Self.outcomesTopic)
-        report.recordsLost += try readToTheEnd(deadLetters, Self.deadLettersTopic)
+        let workerEnded = stage.worker.stop(within: .seconds(40))
+        if !workerEnded { report.badEndings.append("worker \(stage.worker.ending)") }
+        report.recordsLost = try readToTheEnd(outcomes, LocalStage.outcomesTopic)
+        report.recordsLost += try readToTheEnd(deadLetters, LocalStage.deadLettersTopic)
         outcomes.close()
         deadLetters.close()
         report.uncommitted = try uncommittedJobs()
-        let simulatorEnded = simulator.stop(within: .seconds(10))
-        report.simulator = SimulatorCounts(file: files.path("simulator.json"))
-        let kafkaEnded = kafka.stop(within: .seconds(10))
-        for (process, ended) in [(worker, workerEnded), (simulator, simulatorEnded), (kafka, kafkaEnded)] {
-            if let process, !ended { report.badEndings.append("\(process.name) \(process.ending)") }
+        report.devices = stage.devices()
+        if options.keep {
+            report.isKept = true
+        } else {
+            if !stage.simulator.stop(within: .seconds(10)) {
+                report.badEndings.append("simulator \(stage.simulator.ending)")
+            }
+            report.simulator = SimulatorCounts(file: stage.files.path("simulator.json"))
+            if !stage.kafka.stop(within: .seconds(10)) {
+                report.badEndings.append("kafka \(stage.kafka.ending)")
+            }
         }
         report.audit = audit
         return report
     }
 
+    /// Starts a worker again, and leaves all running until a stop is requested.
+    func keep() throws(CommandFailure) {
+        try stage.restartWorker()
+        Terminal.output("")
+        for line in stage.hints(DemoLoad.sample(seed: options.seed)) { Terminal.output(line) }
+        while !stop.wait(for: .milliseconds(200)) { try stage.check() }
+        let bad = stage.end()
+        guard bad.isEmpty else { throw CommandFailure(.failure, bad.joined(separator: ", ")) }
+    }
+
     private func pushEverything(_ outcomes: TopicReader, _ deadLetters: TopicReader) throws(CommandFailure) {
-        let producer = try RecordProducer(topic: Self.jobsTopic, properties: cluster.properties) { _ in }
+        let producer = try RecordProducer(topic: LocalStage.jobsTopic, properties: cluster.properties) { _ in
+        }
         var expectations: [DemoLoad.Expectation] = []
         expectations.reserveCapacity(options.jobs)
         producer.onAcknowledgement = { [self] opaque, partition, offset in
@@ -121,7 +109,7 @@ final class DemoStage {
         while audit.finished < options.jobs {
             if stop.isRequested {
                 progress.clear()
-                throw DemoStage.stopped
+                throw LocalStage.stopped
             }
             let now = ContinuousClock.now
             let allowed = min(
@@ -156,16 +144,17 @@ final class DemoStage {
     }
 
     private func checkProcesses(stalledFor: Duration, _ progress: inout Progress) throws(CommandFailure) {
-        for process in [worker, simulator, kafka] {
-            guard let process, process.exitStatus() != nil else { continue }
+        do {
+            try stage.check()
+        } catch {
             progress.clear()
-            throw CommandFailure(.failure, "\(process.name) \(process.ending)\n\(process.logTail)")
+            throw error
         }
         if stalledFor > .seconds(60) {
             progress.clear()
             throw CommandFailure(
                 .failure,
-                "no job was finished for a minute; \(audit.finished) of \(options.jobs) are\n\(worker?.logTail ?? "")"
+                "no job was finished for a minute; \(audit.finished) of \(options.jobs) are\n\(stage.worker.logTail)"
             )
         }
     }
@@ -203,7 +192,7 @@ final class DemoStage {
         let deadline = ContinuousClock.now + .seconds(10)
         while reader.count < all, ContinuousClock.now < deadline {
             try reader.poll(timeoutMilliseconds: 20) { record in
-                topic == Self.outcomesTopic ? add(outcome: record) : add(deadLetter: record)
+                topic == LocalStage.outcomesTopic ? add(outcome: record) : add(deadLetter: record)
             }
         }
         return max(dropped, all - reader.count)
@@ -221,13 +210,13 @@ final class DemoStage {
 
     /// Returns the number of jobs that another worker of the group would read again.
     private func uncommittedJobs() throws(CommandFailure) -> Int {
-        let marks = try watermarks(Self.jobsTopic)
+        let marks = try watermarks(LocalStage.jobsTopic)
         do {
             var properties = cluster.properties
-            properties["group.id"] = "demo"
+            properties["group.id"] = Self.group
             let consumer = try KafkaConsumer(properties: properties, topics: []) { _ in }
             defer { consumer.close() }
-            let partitions = marks.indices.map { TopicPartition(Self.jobsTopic, Int32($0)) }
+            let partitions = marks.indices.map { TopicPartition(LocalStage.jobsTopic, Int32($0)) }
             let committed = try consumer.committed(partitions, timeoutMilliseconds: 10_000)
             return committed.reduce(0) { sum, offset in
                 sum + Int(marks[Int(offset.topicPartition.partition)].high - (offset.offset ?? 0))

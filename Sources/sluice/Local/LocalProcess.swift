@@ -1,10 +1,10 @@
 import Foundation
 
-/// A process of the demo: this executable again, with another command.
+/// A process of `sluice demo` or `sluice dev`: this executable again, with another command.
 ///
-/// The process never outlives the demo. The demo stops it by its identifier. Its standard input is a socket whose other
-/// end only the demo holds. So the process stops by itself (`--stop-with-input`) even if the demo is killed.
-final class DemoProcess {
+/// The process never outlives its starter, which stops it by its identifier. Its standard input is a socket whose other
+/// end only the starter holds. So the process stops by itself (`--stop-with-input`) even if the starter is killed.
+final class LocalProcess {
     let name: String
     let identifier: pid_t
     /// Standard output and standard error.
@@ -29,8 +29,8 @@ final class DemoProcess {
         posix_spawn_file_actions_adddup2(&actions, ends[1], 0)
         posix_spawn_file_actions_addopen(&actions, 1, logPath, O_WRONLY | O_CREAT | O_APPEND, 0o600)
         posix_spawn_file_actions_adddup2(&actions, 1, 2)
-        // A process group of its own, so that Ctrl-C reaches the demo alone. The demo then stops the other processes in
-        // order. No signal is blocked in the process, because the demo's threads block the signals that the demo
+        // A process group of its own, so that Ctrl-C reaches the starter alone. The starter then stops the other processes in
+        // order. No signal is blocked in the process, because the starter's threads block the signals that it
         // handles.
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
@@ -39,7 +39,7 @@ final class DemoProcess {
         posix_spawnattr_setsigmask(&attributes, &none)
         posix_spawnattr_setpgroup(&attributes, 0)
         posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP))
-        // SLUICE_ variables are a worker's settings, and the demo's worker has its own.
+        // SLUICE_ variables are settings of a worker, and this worker has its own.
         let environment = ProcessInfo.processInfo.environment.filter { !$0.key.hasPrefix("SLUICE_") }
         var argv: [UnsafeMutablePointer<CChar>?] = (["sluice"] + arguments).map { strdup($0) } + [nil]
         var envp: [UnsafeMutablePointer<CChar>?] = environment.map { strdup("\($0)=\($1)") } + [nil]

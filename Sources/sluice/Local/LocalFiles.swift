@@ -1,0 +1,63 @@
+import Foundation
+import HTTP2
+
+/// Directory of a local stage: a signing key, the worker's configuration, logs. A temporary directory is removed at the
+/// end, unless it is to be kept.
+final class LocalFiles {
+    static let keyID = "LOCALKEY01"
+    static let teamID = "LOCALTEAM1"
+
+    let directory: String
+    /// Whether the directory stays at the end.
+    var isKept: Bool
+
+    /// - Parameter directory: a directory that is made if it is absent, and kept; nil: a temporary one.
+    init(directory: String? = nil) throws(CommandFailure) {
+        if let directory {
+            do {
+                try FileManager.default.createDirectory(
+                    atPath: directory, withIntermediateDirectories: true,
+                    attributes: [.posixPermissions: 0o700])
+            } catch {
+                throw CommandFailure(
+                    .unavailable, "can't make the directory \(directory): \(error.localizedDescription)")
+            }
+            self.directory = URL(filePath: directory).standardizedFileURL.path(percentEncoded: false)
+            isKept = true
+        } else {
+            var template = Array(
+                "\(URL.temporaryDirectory.path(percentEncoded: false))sluice-XXXXXX".utf8CString)
+            guard let created = mkdtemp(&template) else {
+                throw CommandFailure(
+                    .internalError, "can't make a temporary directory: \(String(cString: strerror(errno)))")
+            }
+            self.directory = String(cString: created)
+            isKept = false
+        }
+        guard !FileManager.default.fileExists(atPath: path("AuthKey.p8")) else { return }
+        do {
+            // An EC P-256 key in PKCS #8, the form in which Apple issues keys.
+            let key = try CertificateAuthority(commonName: "sluice").privateKeyPEM
+            try write(key, to: "AuthKey.p8")
+        } catch {
+            throw CommandFailure(.internalError, "can't write the signing key: \(error)")
+        }
+    }
+
+    deinit {
+        if !isKept { try? FileManager.default.removeItem(atPath: directory) }
+    }
+
+    func path(_ name: String) -> String { "\(directory)/\(name)" }
+
+    /// Writes a file that only this user reads.
+    func write(_ text: String, to name: String) throws(CommandFailure) {
+        let path = path(name)
+        do {
+            try text.write(toFile: path, atomically: true, encoding: .utf8)
+        } catch {
+            throw CommandFailure(.unavailable, "can't write \(path): \(error.localizedDescription)")
+        }
+        chmod(path, 0o600)
+    }
+}
