@@ -78,11 +78,6 @@ import Testing
 
     // MARK: No answers
 
-    @Test func silentServerDelaysPushesAndLosesNone() throws {
-        let run = try run("silent")
-        expectAll(run, "silent")
-    }
-
     /// All answers arrive after their requests have timed out.
     @Test func lateAnswersCountAsAttemptsAndLoseNothing() throws {
         let run = try run("late:2.5", jobs: 100)
@@ -189,17 +184,6 @@ import Testing
         #expect(rejected.count + run.count(.accepted) == run.outcomes.count)
         #expect(rejected.count < 20, "\(rejected.count) pushes before the topic stopped")
         for outcome in rejected { #expect(run.books.requests[outcome.deviceToken] == 1) }
-        #expect(run.recovery < 20)
-    }
-
-    /// APNs refuses every token, as it does in the wrong environment.
-    @Test func wrongEnvironmentDeletesNoTokens() throws {
-        let run = try run("status:400:BadDeviceToken")
-        let rejected = run.outcomes.filter { $0.kind == .rejected }
-        #expect(rejected.count + run.count(.accepted) == run.outcomes.count)
-        #expect(rejected.count <= 200)
-        #expect(rejected.allSatisfy { $0.suspectToken && !$0.deleteToken })
-        #expect(run.counters.tokenStops == 1)
         #expect(run.recovery < 20)
     }
 

@@ -184,7 +184,7 @@ extension FaultTimeline {
     }
 
     private static func streamLimit(_ reader: SectionReader) -> StreamLimit? {
-        let limits = 1...1_000_000
+        let limits = 0...1_000_000
         let low = reader.requiredInteger("low", limits)
         let high = reader.integer("high", limits, help: "streams in the second half of a period")
         let period = reader.optionalDuration("period", intervals)

@@ -87,7 +87,7 @@ public struct FaultTimeline: Sendable, Equatable {
 
     /// Stream limit of all connections. Limits by provider token and error budget remain in force below it.
     public struct StreamLimit: Sendable, Equatable {
-        /// Streams in the first half of each period, at least 1.
+        /// Streams in the first half of each period; 0 refuses all.
         public var low: UInt32
         /// Streams in the second half of each period; nil for the usual limit.
         public var high: UInt32?
@@ -103,9 +103,9 @@ public struct FaultTimeline: Sendable, Equatable {
 
     /// Certificate that counts as expired.
     public enum ExpiredCertificate: String, Sendable, CaseIterable {
-        /// That of the server: handshakes fail at the clients.
+        /// Certificate of the server: handshakes fail at the clients.
         case server
-        /// Those of clients: GOAWAY with `BadCertificate` ends their connections.
+        /// Certificates of clients: GOAWAY with `BadCertificate` ends their connections.
         case client
     }
 
@@ -215,7 +215,6 @@ extension FaultTimeline.Kind {
         case .disconnect(let value, let every):
             return share(value, "disconnect.share") ?? interval(every, "disconnect.every")
         case .streamLimit(let limit):
-            guard limit.low >= 1 else { return ("stream-limit.low", "must be at least 1") }
             if let high = limit.high, high < limit.low {
                 return ("stream-limit.high", "must be at least `low`")
             }

@@ -22,6 +22,10 @@ struct SimulatorCommand: ParsableCommand {
             With --management-port it also manages broadcast channels; `sluice channels --host localhost --port PORT` \
             or any client creates them. Broadcasts go to the same port as pushes.
 
+            With --faults it plays a timeline of faults: other answers and latencies, GOAWAY, stream limits, black holes, \
+            slow reads, certificates that expire. Clients that cause too many errors lose their connection \
+            (--error-budget). Deploy/simulator.md explains both.
+
             With --devices it models the devices behind APNs and shows them on a page: Deploy/simulator.md. Without, it \
             forgets every push. Channels and devices last until it stops. It prints its counts when it stops.
             """)
