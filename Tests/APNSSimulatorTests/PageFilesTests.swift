@@ -1,4 +1,4 @@
-import APNSSimulator
+@testable import APNSSimulator
 import Foundation
 import Testing
 

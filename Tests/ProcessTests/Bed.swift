@@ -10,6 +10,9 @@ struct BedOptions {
     var partitions = 3
     /// Added to the simulator's command line.
     var simulator: [String] = []
+    /// Whether the simulator models the devices, with which the recorder compares outcomes at the end. A restart of the
+    /// simulator forgets them.
+    var hasDevices = false
     /// How far the clocks of simulator and workers are ahead, in seconds.
     var clockOffset: Int64 = 0
 }
@@ -57,6 +60,8 @@ final class Bed {
     private var simulator: ChildProcess
     private let simulatorArguments: [String]
     private let simulatorPort: String
+    /// Address of the devices' page; nil when the simulator models no devices.
+    let page: String?
     private var workers: [WorkerProcess] = []
     private var workersStarted = 0
 
@@ -80,12 +85,13 @@ final class Bed {
                 "simulator", "--directory", directory.path, "--stop-with-input", "--ready-file",
                 directory.file("simulator.ready"), "--log", directory.file("pushes.jsonl"), "--log-tokens",
                 "--key", "\(Self.keyID):\(Self.teamID):\(directory.file("team.p8"))",
-            ] + options.simulator
+            ] + (options.hasDevices ? ["--devices", "--http-port", "0"] : []) + options.simulator
         simulator = try FakeClock.start(
             simulatorArguments + ["--port", "0"], offset: options.clockOffset, directory)
         try simulator.waits(for: "the simulator is ready") { directory.read("simulator.ready") != nil }
-        let address = try #require(directory.read("simulator.ready")).split(separator: "\n")[0]
-        simulatorPort = String(address.split(separator: ":")[1])
+        let ready = try #require(directory.read("simulator.ready")).split(separator: "\n")
+        simulatorPort = String(ready[0].split(separator: ":")[1])
+        page = ready.first { $0.hasPrefix("page ") }.map { String($0.dropFirst(5)) }
     }
 
     /// By the clocks of workers and simulator, in milliseconds since the epoch.

@@ -128,6 +128,11 @@ class Recorder {
             \(what), seed \(seed): \(history.jobs.count) jobs, \(history.arrivals.count) pushes at APNs, \
             \(repeated) outcomes repeated
             """)
+        if let page = bed.page {
+            for violation in try DeviceTruth(page: page).violations(history.arrivals).prefix(5) {
+                Issue.record("seed \(seed): \(violation)")
+            }
+        }
         let violations = Auditor(history).violations
         for violation in violations.prefix(5) { Issue.record("seed \(seed): \(violation)") }
         #expect(violations.count == 0, "seed \(seed)")

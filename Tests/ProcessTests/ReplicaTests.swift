@@ -37,7 +37,9 @@ struct ReplicaTests {
     @Test func rollingRestartUnderLoadKeepsOrderAndLosesNothing() throws {
         let seed = Self.seed
         var load = ReplicaLoad(seed: seed, live: 60, absent: Self.devices)
-        try withBed(BedOptions(partitions: 6, simulator: ["--latency", "5", "--jitter", "20"])) { bed in
+        let options = BedOptions(
+            partitions: 6, simulator: ["--latency", "5", "--jitter", "20"], hasDevices: true)
+        try withBed(options) { bed in
             let group = try ReplicaGroup(bed)
             let names = ["one", "two", "three"]
             try group.start(names)
@@ -65,7 +67,7 @@ struct ReplicaTests {
     @Test func heldPushesOfLostWorkerAreRestoredOnTime() throws {
         let seed = Self.seed
         var load = ReplicaLoad(seed: seed, live: 0, absent: Self.devices)
-        try withBed(BedOptions(partitions: 6, simulator: ["--latency", "5"])) { bed in
+        try withBed(BedOptions(partitions: 6, simulator: ["--latency", "5"], hasDevices: true)) { bed in
             let group = try ReplicaGroup(bed)
             try group.start(["one", "two"])
             let soon = (group.now + 4_000) / 1_000 * 1_000

@@ -62,7 +62,8 @@ struct WorkerTests {
     @Test func answersOfAPNsDecideOutcomesAndRetries() throws {
         try withBed(
             BedOptions(simulator: [
-                "--errors", "ServiceUnavailable=0.2", "--device-reasons", "dead=Unregistered,bad0=BadDeviceToken",
+                "--errors", "ServiceUnavailable=0.2", "--device-reasons",
+                "dead=Unregistered,bad0=BadDeviceToken",
             ])
         ) { bed in
             let worker = try bed.start()

@@ -1,0 +1,87 @@
+import Foundation
+import TestSupport
+import Testing
+
+/// Devices behind the simulator, as an app developer meets them.
+@Suite("Devices: the tour and `sluice dev`")
+struct DeviceTourTests {
+    /// Lines of a ready file, once it is there.
+    private func lines(
+        _ name: String, of process: ChildProcess, in directory: TemporaryDirectory
+    ) throws -> [String] {
+        try process.waits(for: "\(name) is written") { directory.read(name) != nil }
+        return (directory.read(name) ?? "").split(separator: "\n").map(String.init)
+    }
+
+    private func port(_ address: String) -> String { String(address.split(separator: ":").last ?? "") }
+
+    @Test(.enabled(if: Executables.find("python3") != nil, "python3 is not installed"))
+    func eachRowOfTheTourIsAsDescribed() throws {
+        let directory = try TemporaryDirectory("tour")
+        let deploy = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().appending(path: "Deploy").path(percentEncoded: false)
+        let simulator = try ChildProcess(
+            Executables.sluice,
+            [
+                "simulator", "--devices", "--apps", "\(deploy)/device-tour.yaml", "--directory",
+                directory.path, "--port", "0", "--sandbox-port", "0", "--http-port", "0", "--ready-file",
+                directory.file("ready"),
+            ])
+        let ready = try lines("ready", of: simulator, in: directory)
+        let page = try #require(ready.first { $0.hasPrefix("page ") }).dropFirst(5)
+        let sandbox = try #require(ready.first { $0.hasPrefix("sandbox ") })
+        let tour = try ChildProcess.run(
+            "python3",
+            [
+                "\(deploy)/device-tour.py", "--api", page.hasSuffix("/") ? "\(page.dropLast())" : "\(page)",
+                "--apns", "https://localhost:\(port(ready[0]))", "--sandbox",
+                "https://localhost:\(port(sandbox))", "--ca", directory.file("ca.pem"),
+            ])
+        #expect(tour.exit == .status(0), "\(tour.standardOutput.suffix(4_000))\n\(tour.standardError)")
+        #expect(tour.standardOutput.contains("27 of 27 rows as described"))
+        #expect(try simulator.stop() == .status(0))
+    }
+
+    @Test func devShowsAPushOnADevice() throws {
+        let directory = try TemporaryDirectory("dev")
+        let dev = try ChildProcess(
+            Executables.sluice,
+            [
+                "dev", "--kafka-port", "0", "--port", "0", "--http-port", "0", "--directory",
+                directory.file("stage"), "--ready-file", directory.file("ready"),
+            ])
+        let ready = try lines("ready", of: dev, in: directory)
+        try dev.waitForOutput("Ctrl-C ends all.")
+        // The command that it prints, as a reader would copy it.
+        let words = dev.standardOutput.components(separatedBy: "sluice produce ")[1].prefix { $0 != "\n" }
+        let token = dev.standardOutput.components(separatedBy: "--device-token ")[1].prefix { $0.isHexDigit }
+        #expect(words.contains(ready[0]))
+        let produced = try ChildProcess.run(
+            Executables.sluice,
+            [
+                "produce", "--bootstrap-servers", ready[0], "--topic", "com.example.news", "--alert",
+                "Hello from outside", "--device-token", String(token),
+            ])
+        #expect(produced.exit == .status(0), "\(produced.standardError)")
+        let shown = try ChildProcess.run(
+            "curl",
+            [
+                "--silent", "--show-error", "--fail",
+                "\(ready[2])api/wait?device=\(token)&body=Hello%20from%20outside&timeout=50",
+            ])
+        #expect(shown.exit == .status(0), "\(shown.standardOutput)\(shown.standardError)")
+        #expect(try dev.stop() == .status(0), "\(dev.standardError)")
+        #expect(directory.read("ready") == nil)
+        #expect(directory.read("stage/sluice.yaml") != nil)
+    }
+
+    @Test func devNamesTheMistakeInAFileOfApps() throws {
+        let directory = try TemporaryDirectory("dev")
+        let file = try directory.write(
+            "apps:\n  - {bundle: com.example.news, purpose: [alert]}\n", to: "apps.yaml")
+        let result = try ChildProcess.run(Executables.sluice, ["dev", "--apps", file])
+        #expect(result.exit == .status(78))
+        #expect(result.standardError.contains("apps.yaml:2"), "\(result.standardError)")
+        #expect(result.standardError.contains("purpose"), "\(result.standardError)")
+    }
+}
