@@ -15,13 +15,14 @@ async function call(method, path, body, signal) {
     if (body !== undefined) options.body = typeof body === "string" ? body : JSON.stringify(body);
   }
   let answer;
+  let text;
   try {
     answer = await fetch(path, options);
+    text = await answer.text();
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Failure(0, "");
   }
-  const text = await answer.text();
   let value;
   try {
     value = text === "" ? undefined : JSON.parse(text);

@@ -85,7 +85,7 @@ export function openDevice(root, page, id) {
   function draw() {
     if (isClosed) return;
     if (!device) {
-      patch(root, h("div", { key: "device", class: "sheet" }, backLink(), h("p", { role: fault ? "alert" : null }, fault ?? t("loading"))));
+      patch(root, h("div", { key: "device", class: "sheet" }, backLink(), h("h1", {}, t("device")), h("p", { role: fault ? "alert" : null }, fault ?? t("loading"))));
       return;
     }
     patch(root, h("div", { key: "device", class: "device" },
@@ -130,7 +130,7 @@ export function openDevice(root, page, id) {
       case "responses": return responsesTab(device);
       default:
         return pushes.length === 0 ? h("p", { class: "none" }, t("noPushes"))
-          : h("ul", { class: "push-items", "aria-label": t("tabHistory") }, pushes.map((push) => pushItem(push, device, page, ui, draw)));
+          : [h("h2", { key: "title", class: "unseen" }, t("tabHistory")), h("ul", { key: "list", class: "push-items", "aria-label": t("tabHistory") }, pushes.map((push) => pushItem(push, device, page, ui, draw)))];
     }
   }
 

@@ -61,10 +61,7 @@ export function openDevices(root, page) {
           "aria-colcount": columns, on: { keydown: move, focus: showActive, blur: showActive }, ready: attach }),
       !isEmpty && total === 0 && h("p", { key: "none", class: "none" }, t("noMatch")),
       !isEmpty && h("p", { key: "help", id: "grid-help", class: "unseen" }, t("gridHelp"))));
-    if (isEmpty && rows) {
-      rows.close();
-      rows = null;
-    }
+    if (isEmpty && rows) detach();
   }
 
   function summary() {
@@ -122,7 +119,15 @@ export function openDevices(root, page) {
     fit();
   }
 
+  function detach() {
+    rows.also.disconnect();
+    rows.close();
+    rows = null;
+    viewport = null;
+  }
+
   function fit() {
+    if (!rows) return;
     const wanted = Math.max(1, Math.floor((viewport.clientWidth - 24) / cardWidth));
     if (wanted === columns && rows.pool.length > 0) return;
     columns = wanted;
@@ -294,8 +299,7 @@ export function openDevices(root, page) {
       clearTimeout(searchTimer);
       refresher.close();
       abort?.abort();
-      rows?.also?.disconnect();
-      rows?.close();
+      if (rows) detach();
     },
   };
 }

@@ -15,7 +15,7 @@ const withholds = new Set([
   "low-power-mode", "force-quit", "held-for-budget", "replaced-while-held", "dropped-at-reset", "voip-stopped",
   "location-budget", "extension-hid", "activity-unknown-type", "activity-not-decoded", "activity-outdated",
   "activity-already-ended", "activity-over-budget", "activity-disabled", "activity-limit", "activity-incomplete",
-  "activity-too-large", "channel-unknown", "handler-not-called", "replaced-in-place", "removed-by-user", "removed-by-app",
+  "activity-too-large", "activity-wrong-event", "broadcast-unheard", "voip-not-reported", "channel-unknown", "handler-not-called", "replaced-in-place", "removed-by-user", "removed-by-app",
   "dropped-from-list", "dismissed", "dismissal-not-reported",
 ]);
 const isSeen = new Set(["shown", "opened", "updated", "running"]);

@@ -69,7 +69,7 @@ export function centre(device, ui, hooks) {
     .filter((entry) => entry.list.length > 0)
     .sort((a, b) => b.list[0].at - a.list[0].at);
   return h("div", { class: "centre", role: "region", "aria-label": t("notificationCentre") },
-    h("div", { class: "centre-head" }, h("h3", {}, t("notificationCentre")),
+    h("div", { class: "centre-head" }, h("h2", {}, t("notificationCentre")),
       groups.length > 0 && h("button", { class: "pill", on: { click: () => hooks.act({ action: "clear-all" }) } }, t("clearAll")),
       h("button", { class: "pill round", "aria-label": t("close"), on: { click: () => { ui.centre = false; hooks.draw(); } } }, icon("close"))),
     h("div", { class: "centre-list", tabindex: "0", role: "group", "aria-label": t("notificationCentre") },

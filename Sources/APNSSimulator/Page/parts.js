@@ -40,7 +40,7 @@ export function basisMark(basis) {
 export function jsonView(value, name) {
   const text = JSON.stringify(value, null, 2);
   return h("div", { class: "json" }, copyButton(text, name),
-    h("pre", { tabindex: "0", role: "region", "aria-label": name, dir: "ltr" }, h("code", {}, text)));
+    h("pre", { tabindex: "0", role: "group", "aria-label": name, dir: "ltr" }, h("code", {}, text)));
 }
 
 /** Picture of an app: its emoji, or the first letter of its name. */

@@ -137,7 +137,7 @@ function inFront(device, app, hooks) {
 
 function prompt(app, hooks) {
   return h("div", { class: "prompt", role: "alertdialog", "aria-labelledby": "prompt-title", "aria-describedby": "prompt-text" },
-    h("h3", { id: "prompt-title", dir: "auto" }, t("wouldLike", app.name)), h("p", { id: "prompt-text" }, t("promptText")),
+    h("h2", { id: "prompt-title", dir: "auto" }, t("wouldLike", app.name)), h("p", { id: "prompt-text" }, t("promptText")),
     h("div", { class: "prompt-buttons" },
       h("button", { on: { click: () => hooks.act({ action: "answer", app: app.bundle, on: false }) } }, t("dontAllow")),
       h("button", { class: "strong", on: { click: () => hooks.act({ action: "answer", app: app.bundle, on: true }) } }, t("allow"))));
@@ -156,7 +156,7 @@ function call(device, hooks) {
   const name = app?.name ?? device.call.app;
   return h("div", { class: "call-view", role: "alertdialog", "aria-labelledby": "call-title" },
     appIcon(name, app?.icon, device.call.app, "large"),
-    h("h3", { id: "call-title" }, h("span", { class: "call-kind" }, t("incomingCall")), h("span", { dir: "auto" }, caller(device.call.payload) ?? name)),
+    h("h2", { id: "call-title" }, h("span", { class: "call-kind" }, t("incomingCall")), h("span", { dir: "auto" }, caller(device.call.payload) ?? name)),
     h("p", { dir: "auto" }, name),
     h("div", { class: "call-buttons" },
       h("button", { class: "decline", on: { click: () => hooks.act({ action: "call", on: false }) } }, icon("phone"), t("decline")),

@@ -22,7 +22,7 @@ export function openRules(root, page, chosen) {
   }).catch(page.fail);
 
   function draw() {
-    patch(root, h("div", { key: "rules", class: "sheet" },
+    patch(root, h("div", { key: "rules", class: "scroller", role: "region", tabindex: "0", "aria-label": t("rules") }, h("div", { class: "sheet" },
       h("h1", {}, t("rules")), h("p", { class: "quiet" }, t("rulesText")),
       list === null ? h("p", {}, t("loading")) : h("div", { class: "table-holder" }, h("table", { class: "table" },
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, t("rule")), h("th", { scope: "col" }, t("text")),
@@ -30,7 +30,7 @@ export function openRules(root, page, chosen) {
         h("tbody", {}, list.map((rule) =>
           h("tr", { key: rule.rule, id: `rule-${rule.rule}`, class: rule.rule === chosen ? "chosen" : null },
             h("th", { scope: "row" }, h("code", {}, rule.rule)), h("td", {}, ruleText(rule.rule, rule.text)),
-            h("td", {}, basisMark(rule.basis)), h("td", { class: "quiet", lang: "en" }, rule.source))))))));
+            h("td", {}, basisMark(rule.basis)), h("td", { class: "quiet", lang: "en" }, rule.source)))))))));
     if (list && chosen && !wasShown) {
       wasShown = true;
       document.getElementById(`rule-${chosen}`)?.scrollIntoView({ block: "center" });
