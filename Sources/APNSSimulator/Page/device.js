@@ -99,7 +99,7 @@ export function openDevice(root, page, id) {
             h("button", { key: name, id: `tab-${name}`, role: "tab", "aria-selected": ui.tab === name ? "true" : "false",
               "aria-controls": "tab-panel", tabindex: ui.tab === name ? "0" : "-1", on: { click: () => chooseTab(name) } },
             t(tabs[name]), tabCount(name)))),
-        h("div", { id: "tab-panel", key: ui.tab, class: `tab-panel ${ui.tab}`, role: "tabpanel", "aria-labelledby": `tab-${ui.tab}`, tabindex: "0" },
+        h("div", { id: "tab-panel", key: ui.tab, class: "tab-panel", role: "tabpanel", "aria-labelledby": `tab-${ui.tab}`, tabindex: "0" },
           panel()))));
   }
 

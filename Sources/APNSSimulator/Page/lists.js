@@ -10,7 +10,7 @@ export function tokensTab(device, page) {
   return h("div", { class: "app-list" }, device.apps.map((app) =>
     h("section", { key: app.bundle, class: "panel", "aria-label": app.name },
       h("div", { class: "app-head" }, appIcon(app.name, app.icon, app.bundle, "small"), h("h2", { dir: "auto" }, app.name)),
-      app.tokens.length === 0 ? h("p", { class: "quiet" }, t("noTokens"))
+      app.tokens.length === 0 ? h("p", { class: app.wasLaunched ? "fault" : "quiet" }, t(app.wasLaunched ? "registrationFailed" : "noTokens"))
         : h("ul", { class: "tokens" }, app.tokens.map((token) => h("li", { key: token.token, class: token.isValid ? "" : "invalid" },
           h("div", { class: "chips" }, h("span", { class: "chip" }, t(`purpose-${token.purpose}`)), h("span", { class: "chip" }, t(`environment-${token.environment}`)),
             h("span", { class: `chip ${token.isValid ? "fate-shown" : "fate-rejected"}` },
@@ -74,7 +74,7 @@ function localForm(device, ui, hooks) {
     const payload = { aps: { alert: { title: form.get("title"), body: form.get("body") }, sound: "default" } };
     const element = event.target;
     const isDone = await hooks.act({ action: "schedule", app: form.get("app"), request: { identifier, payload, ...(kind === "none" ? {} : { trigger }) } });
-    if (isDone) element.reset();
+    if (isDone) for (const name of ["title", "body", "identifier"]) element.elements[name].value = "";
   } } },
   h("label", { class: "field" }, t("app"), h("select", { name: "app" }, device.apps.map((app) => h("option", { key: app.bundle, value: app.bundle }, app.name)))),
   h("label", { class: "field" }, t("titleField"), h("input", { name: "title", dir: "auto", required: true, autocomplete: "off" })),

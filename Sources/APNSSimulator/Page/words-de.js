@@ -50,7 +50,7 @@ export default {
   wakesLeft: "Stilles Wecken in dieser Stunde noch: {0}", holdsSilent: "Ein stiller Push wartet auf sein Wecken.", extensionKey: "Schlüssel der Service Extension (AES-GCM)",
 
   tabHistory: "Was geschah", tabDevice: "Gerät", tabApps: "Apps", tabTokens: "Tokens", tabWaiting: "Wartend", tabResponses: "Antworten",
-  tabs: "Einzelheiten des Geräts", noPushes: "Noch kein Push hat dieses Gerät erreicht.", noTokens: "Kein Token. Apps melden sich beim ersten Start an, mit Netz.",
+  tabs: "Einzelheiten des Geräts", noPushes: "Noch kein Push hat dieses Gerät erreicht.", noTokens: "Noch kein Token: die App wurde nie gestartet.", registrationFailed: "Die Anmeldung misslang, denn das Gerät hat kein Netz. Mit Netz versucht die App es wieder.",
   noResponses: "Der Benutzer hat noch nicht geantwortet.", noWaiting: "Nichts wartet.", valid: "gültig", invalidSince: "ungültig seit {0}", copyCurl: "curl-Befehl",
   storedByAPNs: "Bei APNs gespeichert", pending: "Auf dem Gerät geplant", summaryWaits: "Warten auf die Übersicht", nextSummary: "Nächste Übersicht {0}",
   expires: "verfällt {0}", repeats: "wiederholt sich", "trigger-push": "Push", "trigger-interval": "Zeitabstand", "trigger-calendar": "Kalender",

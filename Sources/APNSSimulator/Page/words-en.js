@@ -50,7 +50,7 @@ export default {
   wakesLeft: "Silent wakes left this hour: {0}", holdsSilent: "A silent push waits for its wake.", extensionKey: "Key of the service extension (AES-GCM)",
 
   tabHistory: "What happened", tabDevice: "Device", tabApps: "Apps", tabTokens: "Tokens", tabWaiting: "Waiting", tabResponses: "Responses",
-  tabs: "Details of the device", noPushes: "No push has reached this device yet.", noTokens: "No token. Apps register when they are launched for the first time, with a network.",
+  tabs: "Details of the device", noPushes: "No push has reached this device yet.", noTokens: "No token yet: the app was never launched.", registrationFailed: "Registration failed, because the device has no network. The app tries again when it has one.",
   noResponses: "The user has not responded yet.", noWaiting: "Nothing waits.", valid: "valid", invalidSince: "invalid since {0}", copyCurl: "curl command",
   storedByAPNs: "Stored by APNs", pending: "Pending on the device", summaryWaits: "Waiting for the summary", nextSummary: "Next summary {0}",
   expires: "expires {0}", repeats: "repeats", "trigger-push": "push", "trigger-interval": "interval", "trigger-calendar": "calendar",
