@@ -79,7 +79,9 @@ final class ManagementHandler: ServerRequestHandler {
         case (.channels, .post): return create(call, app: app)
         case (.channels, .delete):
             return withChannel(call) { channel in
-                shard.channels.delete(app: app, channel) ? Answer(204) : Answer(.channelNotRegistered)
+                guard shard.channels.delete(app: app, channel) else { return Answer(.channelNotRegistered) }
+                closeOnDevices(channel, of: app)
+                return Answer(204)
             }
         case (.channels, _):
             return withChannel(call) { channel in
@@ -90,6 +92,14 @@ final class ManagementHandler: ServerRequestHandler {
                     200,
                     json: "{\"message-storage-policy\":\(storage.rawValue),\"push-type\":\"LiveActivity\"}")
             }
+        }
+    }
+
+    /// Keeps Live Activities of the devices from starting with a deleted channel.
+    private func closeOnDevices(_ channel: String, of app: String) {
+        let environment = shard.options.environment.model
+        shard.options.devices?.change { world, now in
+            world.closeChannel(app: app, channel: channel, environment: environment, now: now)
         }
     }
 

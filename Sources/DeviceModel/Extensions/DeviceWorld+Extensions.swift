@@ -140,12 +140,15 @@ extension DeviceWorld {
 
     /// Frees the attachments of an app that leaves a device.
     mutating func releaseAttachments(of installation: Installation) {
-        for notification in installation.centre.delivered {
-            if let changes = notification.changes?.value { releaseAttachments(changes.attachments) }
-        }
+        for notification in installation.centre.delivered { releaseAttachments(of: notification) }
     }
 
-    /// Frees attachments of notifications that have left the list.
+    /// Frees the attachments of a notification that has left its list.
+    mutating func releaseAttachments(of notification: DeliveredNotification) {
+        if let changes = notification.changes?.value { releaseAttachments(changes.attachments) }
+    }
+
+    /// Frees attachments by their identifiers.
     mutating func releaseAttachments(_ ids: [UInt64]) {
         for id in ids { extensions.attachments.remove(id) }
     }

@@ -20,6 +20,13 @@ extension DeviceWorld {
         var facts = AlertFacts(push.payload, expected)
         if let changes { facts.apply(changes, expected) }
         finishAlert(push, facts, changes: changes, now: now)
+        if let changes, !changes.attachments.isEmpty, !isListed(push) {
+            releaseAttachments(changes.attachments)
+        }
+    }
+
+    private func isListed(_ push: TransitPush) -> Bool {
+        installation(push.device, push.app)?.centre.delivered.contains { $0.push == push.number } ?? false
     }
 
     /// Rule that keeps the service extension from running; nil: the extension runs.

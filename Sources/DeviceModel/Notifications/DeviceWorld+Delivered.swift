@@ -14,6 +14,7 @@ extension DeviceWorld {
             note(.replacedInPlace, entry.push, now: now)
             conclude(.replaced, replaced.push, device: device, app: app, now: now)
             clearBanner(of: replaced, app: app, on: device)
+            releaseAttachments(of: replaced)
         }
         report(
             .notification, device: device, app: app, push: entry.push == 0 ? nil : entry.push,
@@ -36,6 +37,7 @@ extension DeviceWorld {
             note(rule, entry.push, now: now)
             conclude(fate, entry.push, device: device, app: app, now: now)
             clearBanner(of: entry, app: app, on: device)
+            releaseAttachments(of: entry)
             report(
                 .notification, device: device, app: app, push: entry.push == 0 ? nil : entry.push,
                 identifier: entry.identifier, detail: "removed", now: now)

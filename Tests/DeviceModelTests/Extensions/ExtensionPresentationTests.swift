@@ -1,0 +1,89 @@
+import SluiceModel
+import Testing
+
+@testable import DeviceModel
+
+/// Service extensions from the arrival of a push to the notification that the user sees.
+@Suite struct ExtensionPresentationTests {
+    static func push(_ bed: inout ExtensionBed, _ payload: String, collapseID: String? = nil) {
+        bed.now += 1
+        _ = bed.world.push(
+            token: bed.token, topic: ExtensionBed.bundle, collapseID: collapseID, payload: payload,
+            now: bed.now)
+    }
+
+    static func views(_ bed: ExtensionBed) -> [NotificationView] {
+        bed.world.device(bed.device, now: bed.now)?.apps.first?.delivered ?? []
+    }
+
+    @Test func theChangedTextsAreShownAndTheOriginalIsKnown() throws {
+        var bed = try ExtensionBed()
+        Self.push(&bed, ExtensionTests.encrypted)
+        #expect(Self.views(bed).isEmpty)
+        #expect(bed.world.push(1)?.fate == "running")
+        bed.finish(try #require(bed.world.takeWork().first), .decrypted(Array(#"{"body":"Clear"}"#.utf8)))
+        let view = try #require(Self.views(bed).first)
+        #expect(view.title == "T")
+        #expect(view.body == "Clear")
+        #expect(view.original?.body == "B")
+        #expect(bed.world.push(1)?.fate == "shown")
+    }
+
+    @Test func theOriginalIsShownWhenTheTimeRunsOut() throws {
+        var declaration = ServiceExtensionDeclaration()
+        declaration.takes = 60
+        declaration.set = ["body": "changed"]
+        var bed = try ExtensionBed(declaration)
+        Self.push(&bed, ExtensionBed.payload())
+        bed.pass(30_000)
+        #expect(Self.views(bed).map(\.body) == ["B"])
+        declaration.ends = "best-attempt"
+        bed = try ExtensionBed(declaration)
+        Self.push(&bed, ExtensionBed.payload())
+        bed.pass(30_000)
+        #expect(Self.views(bed).map(\.body) == ["changed"])
+    }
+
+    @Test func aHiddenNotificationIsNotInTheList() throws {
+        var declaration = ServiceExtensionDeclaration()
+        declaration.ends = "empty"
+        var bed = try ExtensionBed(declaration, entitlements: [.filtering])
+        Self.push(&bed, ExtensionBed.payload())
+        #expect(Self.views(bed).isEmpty)
+        #expect(bed.world.push(1)?.fate == "dropped")
+        bed = try ExtensionBed(declaration)
+        Self.push(&bed, ExtensionBed.payload())
+        #expect(Self.views(bed).map(\.body) == ["B"])
+    }
+
+    @Test func anAttachmentIsFreedWhenItsNotificationLeavesTheList() throws {
+        var bed = try ExtensionBed()
+        func attach(_ identifier: String) throws {
+            Self.push(&bed, ExtensionTests.pictured, collapseID: identifier)
+            bed.finish(try #require(bed.world.takeWork().first), .fetched(type: "image/gif", bytes: [1, 2]))
+        }
+        try attach("a")
+        #expect(Self.views(bed).first?.attachments == [AttachmentView(id: 1, type: "image/gif", bytes: 2)])
+        try attach("a")
+        #expect(bed.world.attachment(1) == nil)
+        try attach("b")
+        #expect(bed.world.extensions.attachments.bytes == 4)
+        try bed.world.perform(
+            DeviceAction(.dismiss, app: ExtensionBed.bundle, identifier: "a"), on: bed.device, now: bed.now)
+        #expect(bed.world.extensions.attachments.bytes == 2)
+        try bed.world.perform(
+            DeviceAction(.uninstall, app: ExtensionBed.bundle), on: bed.device, now: bed.now)
+        #expect(bed.world.extensions.attachments.bytes == 0)
+    }
+
+    @Test func anAttachmentOfANotificationThatIsNotListedIsFreed() throws {
+        var bed = try ExtensionBed()
+        Self.push(&bed, ExtensionTests.pictured)
+        let fetch = try #require(bed.world.takeWork().first)
+        try bed.world.perform(
+            DeviceAction(.settings, app: ExtensionBed.bundle, on: false), on: bed.device, now: bed.now)
+        bed.finish(fetch, .fetched(type: "image/gif", bytes: [1, 2]))
+        #expect(Self.views(bed).isEmpty)
+        #expect(bed.world.extensions.attachments.bytes == 0)
+    }
+}
