@@ -142,6 +142,41 @@ struct FaultMistake: Sendable, CustomTestStringConvertible {
         #expect(message(.init(.unanswered(share: 1)), repeats: .milliseconds(1)).hasPrefix("repeat:"))
     }
 
+    /// Documents come from people and over the network: any text is a timeline that can be played, or an error.
+    @Test(arguments: 0..<8) func brokenDocumentsAreErrorsOrCanBePlayed(seed: Int) throws {
+        let example = Array(try Repository.read("Schemas/examples/faults.yaml").utf8)
+        let pieces = [
+            "0", "9", "-", ":", "{", "}", "[", "\n", " ", "d", "ms", "1e999", "nan", "*", "&a", "~", "'",
+        ]
+        var random = SeededGenerator(seed: UInt64(seed))
+        var played = 0
+        for _ in 0..<60 {
+            var bytes = example
+            for _ in 0..<Int.random(in: 1...4, using: &random) {
+                let place = Int.random(in: 0..<bytes.count, using: &random)
+                let end = min(place + Int.random(in: 0...3, using: &random), bytes.count)
+                let piece = pieces.randomElement(using: &random)!
+                bytes.replaceSubrange(place..<end, with: Array(piece.utf8))
+            }
+            let text = String(decoding: bytes, as: UTF8.self)
+            guard let timeline = try? FaultTimeline.parse(text, name: "f") else { continue }
+            played += 1
+            try timeline.check()
+            var clock = FaultClock(timeline)
+            var next: UInt64? = 0
+            for _ in 0..<50 {
+                guard let now = next else { break }
+                let step = clock.advance(to: now)
+                _ = step.active.latency?.sample(&random)
+                if let later = step.next { #expect(later > now) }
+                next = step.next
+            }
+            let json = try JSONEncoder().encode(timeline)
+            #expect(try JSONDecoder().decode(FaultTimeline.self, from: json) == timeline)
+        }
+        #expect(played > 0)
+    }
+
     // MARK: - Schema
 
     private func schema() throws -> [String: Any] {

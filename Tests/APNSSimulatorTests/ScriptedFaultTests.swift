@@ -1,6 +1,7 @@
 import CNghttp2
 import HTTP2
 import SluiceModel
+import Synchronization
 import TestSupport
 import Testing
 
@@ -284,6 +285,23 @@ import Testing
         try client.run { client.inbox.closed[stream] != nil }
         #expect(client.inbox.responses[stream]?.status == 200)
         #expect(client.inbox.goAway == nil)
+    }
+
+    @Test func blackHoleAcceptsConnectionsAndServesThemAfterItsEnd() throws {
+        try play(.blackHole(share: 1))
+        let status = Mutex(0)
+        let connecting = Stopper { [fixture] in
+            // The client waits for the server's SETTINGS.
+            let answer = try? fixture.connect().push(fixture.good()).status
+            status.withLock { $0 = answer ?? -1 }
+        }
+        try eventually("the handshake") { fixture.simulator.summary.connections == 1 }
+        try turn()
+        #expect(fixture.simulator.summary.accepted == 0)
+        #expect(status.withLock { $0 } == 0)
+        try fixture.simulator.replaceFaults(with: FaultTimeline())
+        connecting.wait()
+        #expect(status.withLock { $0 } == 200)
     }
 
     @Test func slowReadsHoldRequestsBackUntilTheyEnd() throws {

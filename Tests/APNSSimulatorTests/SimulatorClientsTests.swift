@@ -33,6 +33,21 @@ import Testing
         #expect(bad.hasSuffix(#"{"reason":"MissingProviderToken"}"#))
     }
 
+    @Test(.enabled(if: Executables.find("curl") != nil, "curl is not installed"))
+    func curlFindsNoContentInTheAnswerToHEAD() throws {
+        let directory = try TemporaryDirectory("simulator")
+        let fixture = try SimulatorFixture { options, _ in options.certificateDirectory = directory.path }
+        let result = try ChildProcess.run(
+            "curl",
+            [
+                "--silent", "--show-error", "--http2", "--cacert", directory.file("ca.pem"), "--head",
+                "https://localhost:\(fixture.simulator.port)/3/device/00",
+            ])
+        #expect(result.exit == .status(0), "\(result.standardError)")
+        #expect(result.standardOutput.hasPrefix("HTTP/2 405"))
+        #expect(!result.standardOutput.contains("MethodNotAllowed"))
+    }
+
     @Test(.enabled(if: Executables.find("nghttp") != nil, "nghttp is not installed"))
     func nghttpSeesTheStreamLimitRise() throws {
         let directory = try TemporaryDirectory("simulator")

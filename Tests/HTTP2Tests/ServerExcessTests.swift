@@ -83,6 +83,45 @@ private typealias Frame = RawClient.Frame
         server.loop.execute { held.answerAll() }
     }
 
+    /// A client that reads nothing can't make the server collect refusals without end.
+    @Test func endlessStreamsAboveTheLimitEndTheConnection() throws {
+        let (server, client, held) = try atLimit(.refuse)
+        var stream: UInt32 = 3
+        try eventually("the connection ended") {
+            var batch: [UInt8] = []
+            for _ in 0..<2_000 {
+                batch += RawClient.frame(Frame.headers, 5, stream, [0x83, 0x87, 0x84, 0x41, 1, 0x61])
+                stream += 2
+            }
+            _ = try? client.send(batch)
+            return server.log.closed.count == 1
+        }
+        guard case .protocolError(let text) = server.log.closed[0] else {
+            Issue.record("ended by \(server.log.closed[0])")
+            return
+        }
+        #expect(text == "too many streams above the limit")
+        #expect(server.log.requests.count == 1)
+        withExtendedLifetime(held) {}
+    }
+
+    @Test func settingsThatNobodyAcknowledgesEndTheConnection() throws {
+        let held = HeldStreams()
+        let server = try ServerFixture(respond: { request, connection in held.hold(request, connection) })
+        let client = try server.connect()
+        try client.begin()
+        try client.send(RawClient.request(1, body: "{}"))
+        try eventually("the request") { server.log.requests.count == 1 }
+        server.loop.execute {
+            held.all { connection in
+                for limit in 1...UInt32(ServerStreamLimit.mostUnacknowledged + 10) {
+                    connection.maximumConcurrentStreams = limit
+                }
+            }
+        }
+        #expect(try client.untilClosed()?.errorCode == 4)
+    }
+
     @Test func answerToHEADHasNoContent() throws {
         let server = try ServerFixture(respond: { request, connection in
             let body: StaticString = "{}"

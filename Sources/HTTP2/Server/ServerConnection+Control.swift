@@ -42,6 +42,11 @@ extension ServerConnection {
             var entry = setting(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, ServerSessionFactory.unlimited)
             nghttp2_submit_settings(session, noFlags, &entry, 1)
             announce(newValue)
+            if streamLimit.isOverdue {
+                var end = ServerGoAway(errorCode: UInt32(NGHTTP2_SETTINGS_TIMEOUT.rawValue))
+                end.end = .now
+                goAway(end)
+            }
             requestTurnEnd()
         }
     }
@@ -156,6 +161,11 @@ extension ServerConnection {
         if options.excessStreams == .goAway, streamLimit.isViolated(open: table.pointee.count) {
             goAway(errorCode: refused, debugData: options.excessDebugData)
             return false
+        }
+        unsentRefusals += 1
+        guard unsentRefusals <= ServerStreamLimit.mostUnsentRefusals else {
+            close(.protocolError("too many streams above the limit"))
+            return true
         }
         nghttp2_submit_rst_stream(session, noFlags, stream, refused)
         if !endsStream { table.pointee.refusedWithData.append(stream) }

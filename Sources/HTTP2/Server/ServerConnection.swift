@@ -51,6 +51,8 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
     private var continuation: TimerID?
     private var lastInput: MonotonicTime
     var streamLimit: ServerStreamLimit
+    /// Streams above the limit that were refused since nghttp2 had nothing more to send.
+    var unsentRefusals = 0
     /// GOAWAY requested by `connectionOpened` before there is a session; nil when there is none.
     var earlyGoAway: ServerGoAway?
     /// Whether neither a byte is read nor written, see ``isSilent``.
@@ -292,6 +294,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
                 guard count > 0 else {
                     if count < 0 { close(.protocolError(Self.text(Int32(count)))) }
                     isExhausted = true
+                    unsentRefusals = 0
                     break
                 }
                 let frame = UnsafeRawBufferPointer(start: bytes, count: count)

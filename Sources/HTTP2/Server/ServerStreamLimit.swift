@@ -19,6 +19,14 @@ struct ServerStreamLimit {
     /// Limits that were sent since, in the order of sending.
     private var unacknowledged: [UInt32] = []
 
+    /// Most SETTINGS that a client may leave unacknowledged; further ones end the connection.
+    static let mostUnacknowledged = 1_000
+    /// Most refusals that may wait for the socket; further streams above the limit end the connection.
+    static let mostUnsentRefusals = 10_000
+
+    /// Whether the client leaves too many SETTINGS unacknowledged.
+    var isOverdue: Bool { unacknowledged.count > Self.mostUnacknowledged }
+
     init(_ limit: UInt32) { current = limit }
 
     /// Records a limit that a SETTINGS frame carries to the client.

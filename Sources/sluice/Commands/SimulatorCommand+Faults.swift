@@ -1,6 +1,7 @@
 import APNSSimulator
 import ArgumentParser
 import Configuration
+import HTTP2
 
 /// Faults by script of the simulator's command line.
 struct FaultOptions: ParsableArguments {
@@ -21,4 +22,26 @@ struct FaultOptions: ParsableArguments {
             throw CommandFailure(.configuration, error.description)
         }
     }
+}
+
+extension ExcessStreams: ExpressibleByArgument {}
+
+/// `n` or `off` of `--error-budget`.
+struct ErrorBudgetArgument: ExpressibleByArgument, CustomStringConvertible {
+    /// Nil for `off`.
+    let points: Int?
+
+    init(points: Int?) { self.points = points }
+
+    init?(argument: String) {
+        if argument == "off" {
+            points = nil
+        } else if let number = Int(argument), (1...1_000_000_000).contains(number) {
+            points = number
+        } else {
+            return nil
+        }
+    }
+
+    var description: String { points.map(String.init) ?? "off" }
 }

@@ -386,27 +386,6 @@ struct SimulatorKeyArgument: ExpressibleByArgument {
 }
 
 extension SimulatorOptions.TokenUpdateCounting: ExpressibleByArgument {}
-extension ExcessStreams: ExpressibleByArgument {}
-
-/// `n` or `off` of `--error-budget`.
-struct ErrorBudgetArgument: ExpressibleByArgument, CustomStringConvertible {
-    /// Nil for `off`.
-    let points: Int?
-
-    init(points: Int?) { self.points = points }
-
-    init?(argument: String) {
-        if argument == "off" {
-            points = nil
-        } else if let number = Int(argument), (1...1_000_000_000).contains(number) {
-            points = number
-        } else {
-            return nil
-        }
-    }
-
-    var description: String { points.map(String.init) ?? "off" }
-}
 
 /// A simulator's summary as a file, for the process that started the simulator.
 struct SimulatorCounts: Codable {
