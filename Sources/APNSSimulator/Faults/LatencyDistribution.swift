@@ -96,7 +96,10 @@ public enum LatencyDistribution: Sendable, Equatable {
                 guard index > 0 else { continue }
                 let previous = points[index - 1]
                 guard previous.percent < point.percent, previous.latency <= point.latency else {
-                    return ("percentiles", "the times must rise with their percentiles, and each percentile must be there once")
+                    return (
+                        "percentiles",
+                        "the times must rise with their percentiles, each of which is there once"
+                    )
                 }
             }
             return nil
