@@ -334,18 +334,43 @@ function createCard(column) {
   const text = part(link, "span", "card-text");
   text.dir = "auto";
   const foot = part(link, "span", "card-foot");
-  return { cell, link, glyph, badge, name, age, text, foot, last: undefined, position: 0, id: undefined };
+  const spoken = part(foot, "span", "unseen");
+  const state = part(foot, "span", "fact state");
+  state.setAttribute("aria-hidden", "true");
+  const facts = {};
+  for (const kind in factIcons) {
+    const fact = part(foot, "span", `fact ${kind}`);
+    fact.setAttribute("aria-hidden", "true");
+    const count = document.createElement("span");
+    patch(fact, icon(factIcons[kind]));
+    fact.append(count);
+    facts[kind] = { fact, count, shown: -1 };
+  }
+  return { cell, link, glyph, badge, name, age, text, spoken, state, facts, last: undefined, position: 0, id: undefined };
+}
+
+const factIcons = { lock: "lock", delivered: "bell", activities: "activity", stored: "cloud" };
+
+function setFact(card, kind, number) {
+  const entry = card.facts[kind];
+  if (entry.shown === number) return;
+  entry.shown = number;
+  entry.fact.hidden = number === 0;
+  entry.count.textContent = kind === "lock" || number === 0 ? "" : number;
 }
 
 function fillCard(card, item) {
   const isEmpty = item === undefined;
   card.cell.classList.toggle("empty", isEmpty);
   if (isEmpty) {
-    card.last = undefined;
+    if (card.last === null) return;
+    card.last = null;
     card.name.textContent = "…";
     card.age.textContent = "";
     card.text.textContent = "";
-    card.foot.textContent = "";
+    card.spoken.textContent = "";
+    card.state.textContent = "";
+    for (const kind in card.facts) setFact(card, kind, 0);
     card.badge.hidden = true;
     card.link.removeAttribute("href");
     return;
@@ -359,8 +384,7 @@ function fillCard(card, item) {
   card.text.textContent = item.lastText ?? t("noPushYet");
   card.text.classList.toggle("quiet", item.lastText === undefined);
   card.cell.classList.toggle("offline", !item.isOnline);
-  card.cell.classList.toggle("locked", item.isLocked);
-  card.cell.style.setProperty("--hue", hueOf(item.id));
+  card.glyph.style.setProperty("--hue", hueOf(item.id));
   card.badge.hidden = item.badge === 0;
   card.badge.textContent = item.badge > 99 ? "99+" : item.badge;
   card.badge.setAttribute("aria-hidden", "true");
@@ -370,11 +394,10 @@ function fillCard(card, item) {
   if (item.delivered > 0) facts.push(t("notificationCount", item.delivered));
   if (item.activities > 0) facts.push(t("activityCount", item.activities));
   if (item.stored > 0) facts.push(t("storedCount", item.stored));
-  patch(card.foot,
-    h("span", { class: "unseen" }, facts.join(", ")),
-    h("span", { class: "fact state", "aria-hidden": "true" }, item.isOnline ? t("online") : t("offline")),
-    item.isLocked && h("span", { class: "fact", "aria-hidden": "true" }, icon("lock")),
-    item.delivered > 0 && h("span", { class: "fact", "aria-hidden": "true" }, icon("bell"), item.delivered),
-    item.activities > 0 && h("span", { class: "fact", "aria-hidden": "true" }, icon("activity"), item.activities),
-    item.stored > 0 && h("span", { class: "fact stored", "aria-hidden": "true" }, icon("cloud"), item.stored));
+  card.spoken.textContent = facts.join(", ");
+  card.state.textContent = facts[0];
+  setFact(card, "lock", item.isLocked ? 1 : 0);
+  setFact(card, "delivered", item.delivered);
+  setFact(card, "activities", item.activities);
+  setFact(card, "stored", item.stored);
 }

@@ -58,17 +58,25 @@ function editorForm(editor, label) {
       h("button", { type: "submit", class: "main-button" }, t("save"))));
 }
 
-export function openFaults(root) {
+export function openFaults(root, page) {
   const editor = makeEditor(draw, api.faults, api.putFaults);
+  const isServed = () => page.status?.faults === true;
   draw();
-  editor.load();
+  if (isServed()) editor.load();
 
   function draw() {
     patch(root, h("div", { key: "faults", class: "sheet" },
-      h("h1", {}, t("faults")), h("p", { class: "quiet" }, t("faultsText")), editorForm(editor, t("faultsEditor"))));
+      h("h1", {}, t("faults")), h("p", { class: "quiet" }, t("faultsText")),
+      isServed() ? editorForm(editor, t("faultsEditor")) : h("p", { key: "none", class: "none" }, t("faultsAbsent"))));
   }
 
-  return { resync: () => { if (editor.state.text === editor.state.kept) editor.load(); }, close() {} };
+  return {
+    resync() {
+      if (isServed() && editor.state.text === editor.state.kept) editor.load();
+      else draw();
+    },
+    close() {},
+  };
 }
 
 export function openApps(root, page, chosen) {

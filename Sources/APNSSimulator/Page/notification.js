@@ -23,7 +23,7 @@ function contents(app, notification, options) {
       h("span", { class: "note-time" }, ago(notification.at))),
     h("span", { class: "note-text" },
       h("span", { class: "note-words" },
-        texts.title && h("strong", { dir: "auto" }, texts.title),
+        texts.title && (texts.title !== app.name || options?.full) && h("strong", { dir: "auto" }, texts.title),
         texts.subtitle && h("span", { class: "note-subtitle", dir: "auto" }, texts.subtitle),
         texts.body && h("span", { class: options?.full ? "note-body full" : "note-body", dir: "auto" }, texts.body)),
       picture && !options?.full && h("img", { class: "note-picture", src: api.attachment(picture.id), alt: t("attachment"), loading: "lazy" })),

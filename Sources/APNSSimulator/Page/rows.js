@@ -21,24 +21,29 @@ export class Rows {
     this.body.setAttribute("role", "presentation");
     viewport.append(this.body);
     viewport.addEventListener("scroll", () => this.ask(), { passive: true });
-    this.observer = new ResizeObserver(() => this.ask());
+    // Reading sizes between changes would lay the page out in the midst of a frame.
+    this.height = viewport.clientHeight;
+    this.observer = new ResizeObserver(() => {
+      this.height = viewport.clientHeight;
+      this.ask();
+    });
     this.observer.observe(viewport);
+    /** First row that is visible, and the row after the last, by the latest drawing. */
+    this.first = 0;
+    this.last = 0;
   }
 
   /** Height of the visible rows; `header` pixels of the viewport are above them. */
-  get view() { return this.viewport.clientHeight - (this.options.header ?? 0); }
+  get view() { return this.height - (this.options.header ?? 0); }
   get full() { return this.count * this.options.height; }
   get scaled() { return Math.min(this.full, tallest); }
 
   /** Distance of the first visible pixel from the top of all rows. */
-  get top() {
+  top(scroll) {
     const room = this.scaled - this.view;
-    if (this.full <= tallest || room <= 0) return this.viewport.scrollTop;
-    return (this.viewport.scrollTop / room) * (this.full - this.view);
+    if (this.full <= tallest || room <= 0) return scroll;
+    return (scroll / room) * (this.full - this.view);
   }
-
-  get first() { return Math.max(0, Math.floor(this.top / this.options.height)); }
-  get last() { return Math.min(this.count, Math.ceil((this.top + this.view) / this.options.height)); }
 
   setCount(count) {
     if (count !== this.count) {
@@ -67,17 +72,20 @@ export class Rows {
   /** Draws the visible rows. `all`: also those whose index has not changed. */
   draw(all) {
     const height = this.options.height;
-    const top = this.top;
-    const first = Math.max(0, Math.floor(top / height) - margin);
-    const last = Math.min(this.count, Math.ceil((top + this.view) / height) + margin);
+    const scroll = this.viewport.scrollTop;
+    const top = this.top(scroll);
+    this.first = Math.max(0, Math.floor(top / height));
+    this.last = Math.min(this.count, Math.ceil((top + this.view) / height));
+    const first = Math.max(0, this.first - margin);
+    const last = Math.min(this.count, this.last + margin);
     const size = Math.max(this.pool.length, last - first);
     while (this.pool.length < size) {
       const element = this.options.create();
       element.classList.add("row");
       this.body.append(element);
-      this.pool.push({ element, index: -1, y: -1 });
+      this.pool.push({ element, index: -1, y: -1, isHidden: false });
     }
-    const shift = this.viewport.scrollTop - top;
+    const shift = scroll - top;
     const used = new Set();
     for (let index = first; index < last; index += 1) {
       const row = this.pool[index % size];
@@ -91,12 +99,12 @@ export class Rows {
         row.index = index;
         this.options.show(row.element, index);
       }
-      row.element.hidden = false;
+      if (row.isHidden) row.element.hidden = row.isHidden = false;
     }
     for (const row of this.pool) {
       if (used.has(row)) continue;
       row.index = -1;
-      row.element.hidden = true;
+      row.element.hidden = row.isHidden = true;
     }
     this.options.moved?.();
   }
@@ -104,7 +112,7 @@ export class Rows {
   /** Scrolls so far that a row is visible. */
   reveal(index) {
     const height = this.options.height;
-    const top = this.top;
+    const top = this.top(this.viewport.scrollTop);
     const view = this.view;
     let wanted = top;
     if (index * height < top) wanted = index * height;

@@ -91,6 +91,7 @@ export default {
   "verdict-opened": "Vom Benutzer geöffnet", "verdict-dismissed": "Vom Benutzer gelöscht",
 
   faultsText: "Antworten, die der Simulator statt seiner eigenen gibt, und Störungen seiner Verbindungen. Änderungen wirken sofort.",
+  faultsAbsent: "Dieser Simulator bietet keine Störungen.",
   faultsEditor: "Störungen als JSON", notJSON: "Das ist kein JSON: {0}", appsText: "Verhalten der Apps, ohne Code erklärt. Änderungen wirken sofort auf allen Geräten.",
   appEditor: "Erklärung als JSON", newApp: "Neue App", chooseApp: "Eine App wählen, um ihre Erklärung zu sehen.", bundle: "Bundle-Kennung",
   rulesText: "Jeder Schritt eines Pushs nennt eine dieser Regeln. Die Marke sagt, wie gut die Regel bekannt ist.",

@@ -91,6 +91,7 @@ export default {
   "verdict-opened": "Opened by the user", "verdict-dismissed": "Dismissed by the user",
 
   faultsText: "Answers that the simulator gives instead of its own, and faults of its connections. Changes act at once.",
+  faultsAbsent: "This simulator serves no faults.",
   faultsEditor: "Faults as JSON", notJSON: "This is not JSON: {0}", appsText: "Behaviour of apps, declared without code. Changes act at once on all devices.",
   appEditor: "Declaration as JSON", newApp: "New app", chooseApp: "Choose an app to see its declaration.", bundle: "Bundle identifier",
   rulesText: "Each step of a push names one of these rules. The mark says how well the rule is known.",
