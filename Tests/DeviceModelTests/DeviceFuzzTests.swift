@@ -119,8 +119,8 @@ import Testing
         let token = world.tokens(TokenQuery())[0].token
         var now = Script.start
         var done = 0
-        for round in 0..<4_000 {
-            now += Int64.random(in: 0...100_000, using: &random)
+        for round in 0..<2_000 {
+            now += Int64.random(in: 0...10_000, using: &random)
             if round % 3 == 0 {
                 _ = world.receive(
                     bytes: Array(#"{"aps":{"alert":"A","category":"message","badge":1}}"#.utf8), token: token,

@@ -43,6 +43,7 @@ struct BackgroundBudget: Sendable {
     /// - Parameter midnight: next local midnight.
     mutating func wake(midnight: Int64, now: Int64) {
         var wakes = box?.value ?? Wakes()
+        box = nil
         wakes.times.removeAll { $0 <= now - Self.hour }
         wakes.times.append(now)
         if now >= wakes.reset {

@@ -144,6 +144,8 @@ struct NotificationCentre: Sendable {
     /// Changes the pending list.
     mutating func changePending<Result>(_ body: (inout PendingList) -> Result) -> Result {
         var list = requests?.value ?? PendingList()
+        // The list is not copied when the box holds it no longer.
+        requests = nil
         let result = body(&list)
         requests = list.requests.isEmpty ? nil : Boxed(list)
         return result
