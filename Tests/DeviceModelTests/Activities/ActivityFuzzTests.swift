@@ -41,14 +41,14 @@ import Testing
         return bytes
     }
 
-    @Test(arguments: 1...6 as ClosedRange<UInt64>)
+    @Test(arguments: 1...4 as ClosedRange<UInt64>)
     func damagedPayloadsNeitherTrapNorPassTheLimits(_ seed: UInt64) throws {
         var random = SeededGenerator(seed: seed)
         var bed = try ActivityBed()
         let listening = try bed.started(ChannelTests.listens)
         let updated = try bed.started()
         let targets = [bed.startToken, try #require(updated.token), Tokens.first, Tokens.second]
-        for number in 0..<1_500 {
+        for number in 0..<1_000 {
             bed.now += Int64(random.next() % 200_000)
             // Damaged UTF-8 reaches the model as it is.
             let payload = Self.payload(&random)
@@ -57,7 +57,7 @@ import Testing
             } else {
                 Self.push(payload, to: targets.randomElement(using: &random)!, &bed)
             }
-            for index in bed.world.devices.indices {
+            for index in bed.world.devices.indices where number % 10 == 0 {
                 guard let view = bed.world.device(UInt32(index), now: bed.now) else { continue }
                 for app in view.apps {
                     #expect(app.activities.count { ["active", "stale"].contains($0.state) } <= 5)

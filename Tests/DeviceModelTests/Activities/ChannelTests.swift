@@ -157,13 +157,17 @@ import Testing
     }
 
     @Test func manySubscribersHaveAnEventForTheFirstOnly() throws {
-        var settings = DeviceSettings()
-        settings.maximumActivities = 2_000
-        var bed = try ActivityBed(settings: settings)
-        for _ in 1...1_100 { bed.push(ActivityBed.start(Self.listens)) }
+        var bed = try ActivityBed()
+        for _ in 1...220 {
+            let device = try bed.world.addDevice(now: bed.now)
+            for _ in 1...5 { try bed.perform(ActivityActionTests.start(channel: "AAAA"), on: device) }
+        }
         let before = bed.details(.activity).count
-        bed.broadcast(ActivityBed.update(4, at: 150))
+        bed.broadcast(ActivityBed.update(4, at: 2_000_000))
         #expect(bed.details(.activity).count == before + DeviceWorld.mostBroadcastEvents + 1)
-        #expect(bed.activities.allSatisfy { $0.leading == "4" })
+        #expect(bed.details(.activity).last == "broadcast reached 1100 of 1100 Live Activities")
+        for device in bed.device + 1...bed.device + 220 {
+            #expect(bed.app(on: device)?.activities.map(\.leading) == ["4", "4", "4", "4", "4"])
+        }
     }
 }
