@@ -25,7 +25,8 @@ enum ExtensionReader {
             section.problem("set", "`\(name)` is not one of \(members.joined(separator: ", "))")
         }
         declaration.takes = section.number("takes", 0...3_600, help: "seconds of the extension's work")
-        declaration.ends = section.word("ends", of: ["done", "crash", "empty"], help: "end of the extension")
+        declaration.ends = section.word(
+            "ends", of: ["done", "crash", "empty", "best-attempt"], help: "end of the extension")
         if declaration.encryptedMember != nil, declaration.key == nil {
             section.problem("encrypted-member", "has an effect only with `key`")
         }

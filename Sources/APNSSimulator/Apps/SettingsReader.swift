@@ -23,6 +23,15 @@ struct SettingsReader {
         time("banner-time", 3_600_000, &settings.bannerTime, "time that a temporary banner is visible")
         time("extension-time", 600_000, &settings.extensionTime, "time of a service extension")
         number(
+            "maximum-extension-runs", 1...1_000_000, &settings.maximumExtensionRuns,
+            "service extensions that run at once")
+        number(
+            "largest-attachment", 1...52_428_800, &settings.largestAttachment, "largest attachment in bytes")
+        number("attachment-room", 0...17_179_869_184, &settings.attachmentRoom, "bytes of all attachments")
+        number(
+            "maximum-activities", 0...1_000, &settings.maximumActivities,
+            "Live Activities of an app that run at once on a device")
+        number(
             "activity-updates-per-hour", 0...36_000, &settings.activityUpdatesPerHour,
             "Live Activity updates of priority 10 within an hour")
         number(

@@ -12,6 +12,8 @@ struct Activity: Sendable {
     let type: String
     let environment: PushEnvironment
     let attributes: JSONValue
+    /// Length of the attributes in bytes of JSON.
+    private let attributesSize: Int
     /// Start in milliseconds since 1970.
     let startedAt: Int64
     /// Channel that the activity listens to until its end; nil: none.
@@ -50,6 +52,7 @@ struct Activity: Sendable {
         type = start.type
         environment = start.environment
         attributes = start.attributes
+        attributesSize = start.attributes.encodedSize
         content = start.content
         startedAt = now
         updatedAt = now
@@ -78,10 +81,12 @@ struct Activity: Sendable {
     }
 
     /// Rule that makes a state unusable; nil: the state decodes.
-    /// - Parameter requires: members that the state must have.
-    func refusal(state: JSONValue, requires: [String]) -> DeviceRule? {
+    /// - Parameters:
+    ///   - size: length of the state in bytes of JSON.
+    ///   - requires: members that the state must have.
+    func refusal(state: JSONValue, size: Int, requires: [String]) -> DeviceRule? {
         guard Self.decodes(state, requires) else { return .activityNotDecoded }
-        return attributes.encodedSize + state.encodedSize > ActivityStart.longest ? .activityTooLarge : nil
+        return attributesSize + size > ActivityStart.longest ? .activityTooLarge : nil
     }
 
     /// Whether a state is an object with all required members.

@@ -9,6 +9,8 @@ struct ActivityMessage: Sendable {
     var timestamp: Double?
     /// Value of `content-state`; nil when absent.
     var content: JSONValue?
+    /// Length of `content-state` in bytes of JSON; 0 when absent.
+    var contentSize = 0
     /// Milliseconds since 1970; nil when absent.
     var staleAt: Int64?
     /// Milliseconds since 1970; nil when absent.
@@ -30,6 +32,7 @@ struct ActivityMessage: Sendable {
         event = aps["event"]?.string.flatMap { Event(rawValue: $0) }
         timestamp = aps["timestamp"]?.double
         content = aps["content-state"]
+        contentSize = content?.encodedSize ?? 0
         staleAt = aps["stale-date"]?.milliseconds
         dismissAt = aps["dismissal-date"]?.milliseconds
         relevance = aps["relevance-score"]?.double ?? 0

@@ -169,7 +169,9 @@ extension DeviceWorld {
             guard hasRoom ?? false else { return .activityOverBudget }
         }
         let requires = appTable[app].activities?.first { $0.type == activity.type }?.requires ?? []
-        let fault = message.content.flatMap { activity.refusal(state: $0, requires: requires) }
+        let fault = message.content.flatMap {
+            activity.refusal(state: $0, size: message.contentSize, requires: requires)
+        }
         if message.event == .end {
             // An end ends also with a state that does not decode. The former state stays then.
             if let fault { note(fault, push, now: now) }

@@ -11,7 +11,10 @@ extension DeviceWorld {
         case .endActivity:
             guard activity.isRunning else { throw ended(activity, id) }
             let state = action.payload?["content-state"]
-            if let state, let rule = activity.refusal(state: state, requires: requires(activity, app)) {
+            if let state,
+                let rule = activity.refusal(
+                    state: state, size: state.encodedSize, requires: requires(activity, app))
+            {
                 throw fault(rule, app)
             }
             endActivity(

@@ -156,7 +156,8 @@ public struct ServiceExtensionDeclaration: Codable, Sendable, Equatable {
     public var set: [String: String]?
     /// Duration of the extension's own work, in seconds. From 30 on the extension runs out of time.
     public var takes: Double?
-    /// End of the extension: `done` (default), `crash`, `empty` (hides the notification with `filtering`).
+    /// End of the extension: `done` (default), `crash`, `empty` (hides the notification with `filtering`), or
+    /// `best-attempt`, which hands over the changes so far when the time runs out.
     public var ends: String?
 
     public init() {}
