@@ -63,7 +63,7 @@ let package = Package(
             dependencies: [
                 "SluiceModel", .product(name: "DequeModule", package: "swift-collections"),
                 .product(name: "HeapModule", package: "swift-collections"),
-            ], swiftSettings: hot),
+            ], exclude: ["README.md"], swiftSettings: hot),
 
         // C libraries.
         .systemLibrary(
