@@ -188,7 +188,7 @@ final class SimulatorDevices {
     }
 }
 
-/// What the devices have shown, as a line and as a part of the summary file.
+/// Summary of what the devices have shown, as a line and as a part of the summary file.
 struct DeviceCounts: Codable, CustomStringConvertible {
     var devices: Int
     var online: Int
