@@ -9,7 +9,7 @@ DESTDIR ?=
 BINARY ?= .build/release/sluice
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo test bench bench-connection bench-core bench-store fuzz fuzz-merge fuzz-build simulate simulate-mutations simulate-mechanical chaos format lint clean dependencies test-dependencies toolchain
+.PHONY: help build install demo test bench bench-connection bench-core bench-store bench-simulator fuzz fuzz-merge fuzz-build simulate simulate-mutations simulate-mechanical chaos format lint clean dependencies test-dependencies toolchain
 
 help:
 	@echo 'make demo     builds, starts an embedded Kafka, an APNs simulator and a worker, and pushes a load through them'
@@ -20,6 +20,7 @@ help:
 	@echo 'make bench-connection  the connection layer: each figure with its bound, a quarter of an hour'
 	@echo 'make bench-core  the delivery machine and its tables: each figure with its bound, about two minutes'
 	@echo 'make bench-store  the retry store with ten million pushes: each figure with its bound; the longest of all'
+	@echo 'make bench-simulator  the device simulator: memory, pushes a second, the page in Chromium; about three minutes'
 	@echo 'make fuzz     libFuzzer on the HTTP/2 client, until it finds a fault or is stopped'
 	@echo 'make simulate  the delivery core in worlds full of faults: SEEDS=1000 EVENTS=10000 (of each seed) FIRST=1 JOBS=2;'
 	@echo '               SHRINK=1 looks for the smallest run that breaks the same promise'
@@ -83,6 +84,10 @@ bench-core: toolchain
 bench-store: toolchain
 	@$(SWIFT) build -c release
 	@Benchmarks/store $(ARGS)
+
+bench-simulator: toolchain test-dependencies
+	@$(SWIFT) build -c release
+	@Benchmarks/simulator $(ARGS)
 
 # New inputs are written to .build/fuzz/corpus, failed inputs to .build/fuzz/failures.
 # ARGS are libFuzzer's: `make fuzz ARGS='-runs=1000000'`. `make fuzz-merge` adds new inputs to the kept corpus.
