@@ -2,11 +2,15 @@
 """Holds documents against the schemas of this directory.
 
     validate.py check              the schemas; every example of asyncapi.yaml, and every job that a golden record of
-                                   examples stands for, and its timeline of faults, against their schemas
+                                   examples stands for, its timeline of faults and its apps, against their schemas
+    validate.py answers            answers of the simulator's API against simulator.openapi.yaml, one each input line:
+                                   method, path of the document, status, type, body in hexadecimal, parted by blanks;
+                                   one line each: "valid" or why not
+    validate.py openapi            simulator.openapi.yaml as JSON
     validate.py documents SCHEMA   one document per input line, in hexadecimal; one line each: "valid" or why not
     validate.py asyncapi           asyncapi.yaml as JSON, references left as they are
 
-SCHEMA is job, outcome, dead-letter or faults. Needs jsonschema 4.10 or later and PyYAML (on Debian:
+SCHEMA is job, outcome, dead-letter, faults or simulator-apps. Needs jsonschema 4.10 or later and PyYAML (on Debian:
 apt-get install python3-jsonschema python3-yaml). Exit status: 0, 1 when a check failed, 3 when a module is missing.
 """
 
@@ -24,7 +28,7 @@ except ImportError as error:
     sys.exit(3)
 
 DIRECTORY = Path(__file__).resolve().parent
-NAMES = ["job", "outcome", "dead-letter", "faults"]
+NAMES = ["job", "outcome", "dead-letter", "faults", "simulator-apps"]
 
 
 def load(name):
@@ -98,6 +102,38 @@ def inlined(node, document):
     return {"allOf": [inlined(part, target), copy]} if copy else inlined(part, target)
 
 
+def openapi():
+    return yaml.safe_load((DIRECTORY / "simulator.openapi.yaml").read_text())
+
+
+def answer_verdict(api, line):
+    """Judges an answer by the schema of its path, method, status and type."""
+    method, path, status, kind, body = (line.split(" ") + [""])[:5]
+    operation = api["paths"].get(path, {}).get(method.lower())
+    if operation is None:
+        return f"no operation {method} {path}"
+    response = operation["responses"].get(status, operation["responses"]["default"])
+    if "$ref" in response:
+        response = api["components"]["responses"][response["$ref"].rsplit("/", 1)[1]]
+    if "content" not in response:
+        return "valid" if body == "" else f"{status} has no body in the document"
+    if kind not in response["content"]:
+        return f"{status} has no {kind} in the document"
+    if not kind.startswith("application/"):
+        return "valid"
+    schema = {**response["content"][kind]["schema"], "components": api["components"]}
+    text = bytes.fromhex(body)
+    parts = text.splitlines() if kind == "application/x-ndjson" else [text]
+    validator = Validator(schema)
+    return next((found for found in (verdict(validator, part) for part in parts) if found != "valid"), "valid")
+
+
+def answers():
+    api = openapi()
+    for line in sys.stdin:
+        print(answer_verdict(api, line.strip()).replace("\n", " "))
+
+
 def named(node):
     """A copy of a YAML tree with texts as names, as JSON has them."""
     if isinstance(node, dict):
@@ -136,10 +172,13 @@ def check():
             examples += 1
             for error in job.iter_errors(record["expect"]["job"]):
                 failures.append(f"{path.name}/{record['name']}: {error.message}")
-    faults = Validator(load("faults"))
-    examples += 1
-    for error in faults.iter_errors(named(yaml.safe_load((DIRECTORY / "examples" / "faults.yaml").read_text()))):
-        failures.append(f"faults.yaml: {'/'.join(map(str, error.absolute_path))}: {error.message}")
+    for name in ["faults", "simulator-apps"]:
+        examples += 1
+        example = named(yaml.safe_load((DIRECTORY / "examples" / f"{name}.yaml").read_text()))
+        for error in Validator(load(name)).iter_errors(example):
+            failures.append(f"{name}.yaml: {'/'.join(map(str, error.absolute_path))}: {error.message}")
+    for schema in openapi()["components"]["schemas"].values():
+        Validator.check_schema(schema)
     for failure in failures:
         print(failure)
     print(f"{len(NAMES)} schemas, {examples} examples, {len(failures)} failures")
@@ -152,6 +191,10 @@ def main():
             return check()
         case ["documents", name] if name in NAMES:
             return documents(name)
+        case ["answers"]:
+            return answers()
+        case ["openapi"]:
+            return print(json.dumps(openapi()))
         case ["asyncapi"]:
             return print(json.dumps(asyncapi()))
     print(__doc__)

@@ -66,8 +66,9 @@ final class ConditionWaiter: HTTPWaiter {
     private func resolve(_ condition: WaitCondition, _ world: borrowing DeviceWorld) -> WaitCondition? {
         guard let device else { return condition }
         var condition = condition
-        condition.device =
-            device.utf8.count <= 10 ? UInt32(device) : world.device(ofToken: device.lowercased())
-        return condition.device == nil ? nil : condition
+        let found = device.utf8.count <= 10 ? UInt32(device) : world.device(ofToken: device.lowercased())
+        guard let found, world.hasDevice(found) else { return nil }
+        condition.device = found
+        return condition
     }
 }

@@ -72,7 +72,8 @@ extension DeviceAPI {
                 .with("Content-Security-Policy", "default-src 'none'; sandbox")
                 .with("X-Content-Type-Options", "nosniff")
                 .with("Cross-Origin-Resource-Policy", "same-origin")
-                .with("Cache-Control", "private, max-age=3600, immutable"))
+                // Numbers begin anew with each start of the simulator.
+                .with("Cache-Control", "no-store"))
     }
 
     // MARK: - Waiting

@@ -97,7 +97,7 @@ public struct SimulatorFacts: Sendable {
     /// Port of the environment `sandbox`; nil when it is not served.
     public var sandboxPort: UInt16?
     /// Whether faults can be read and replaced.
-    public var hasFaults = false
+    var hasFaults = false
 
     public init(version: String, productionPort: UInt16? = nil, sandboxPort: UInt16? = nil) {
         self.version = version

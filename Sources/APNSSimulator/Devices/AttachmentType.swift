@@ -34,7 +34,7 @@ enum AttachmentType: String, CaseIterable, Sendable {
         }
     }
 
-    /// Largest size in bytes. Apple allows movies of 50 MB; the simulator keeps 10 MB at most.
+    /// Largest size in bytes.
     var limit: Int {
         switch self {
         case .jpeg, .png, .gif: 10 << 20
@@ -43,6 +43,6 @@ enum AttachmentType: String, CaseIterable, Sendable {
         }
     }
 
-    /// Largest size of any type that the simulator takes, in bytes.
-    static let largest = 10 << 20
+    /// Largest size of any type, in bytes.
+    static let largest = 50 << 20
 }

@@ -42,31 +42,30 @@ public final class DeviceService: Sendable {
     private let state = Mutex(State.ready)
 
     /// Prepares everything and binds the API's port; requests are answered after ``start()``.
+    /// - Parameter simulators: servers of the devices, whose faults the API reads and replaces.
     /// - Throws: `SimulatorError`, `ServerError` or `SystemError`, which name the setting that can't be used.
-    public convenience init(
-        _ registry: DeviceRegistry, options: DeviceServiceOptions, facts: SimulatorFacts
+    public init(
+        _ registry: DeviceRegistry, options: DeviceServiceOptions, facts: SimulatorFacts,
+        simulators: [Simulator] = []
     ) throws {
-        try self.init(registry, options: options, facts: facts, routes: [])
-    }
-
-    /// - Parameter routes: paths of the API beside those of the devices.
-    init(
-        _ registry: DeviceRegistry, options: DeviceServiceOptions, facts: SimulatorFacts, routes: [APIRoute]
-    ) throws {
+        var facts = facts
+        facts.hasFaults = !simulators.isEmpty
         guard options.isLocal || options.token != nil || options.port == nil else {
             throw SimulatorError(
                 "\(options.address) can be reached by other machines, so that the API needs a token")
         }
         self.registry = registry
         let loop = try EventLoop(name: "devices")
-        let fetcher = try AttachmentFetcher(limits: options.fetches)
+        var fetches = options.fetches
+        fetches.bytes = min(fetches.bytes, registry.read { world, _ in world.settings.largestAttachment })
+        let fetcher = try AttachmentFetcher(limits: fetches)
         let driver = DeviceDriver(registry: registry, loop: loop, fetcher: fetcher, tap: options.tap)
         if let port = options.port {
             let listen = ListenAddress(host: options.address, port: port)
             let hosts = AllowedHosts(listen: listen, hostName: AllowedHosts.hostName, more: options.hosts)
             let api = DeviceAPI(
                 registry: registry, loop: loop, access: APIAccess(hosts: hosts, token: options.token),
-                facts: facts, page: options.page, more: routes)
+                facts: facts, page: options.page, more: FaultRoutes(simulators: simulators).routes)
             let server = try HTTPServer(
                 loop: loop, address: options.address, port: port, limits: options.limits, handler: api)
             try server.start()

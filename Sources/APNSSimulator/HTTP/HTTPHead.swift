@@ -40,8 +40,7 @@ struct HTTPHead: Sendable, Equatable {
             method: method, path: String(path), segments: segments, query: try Self.parameters(query),
             fields: fields, host: authority ?? hosts.first?.value, isOld: isOld, persists: false,
             expectsContinue: false)
-        request.persists = Self.tokens("connection", in: fields).contains("close") == false
-        if isOld { request.persists = Self.tokens("connection", in: fields).contains("keep-alive") }
+        request.persists = !isOld && !Self.tokens("connection", in: fields).contains("close")
         body = try Self.bodyLength(fields, isOld: isOld)
         if let expectation = request["expect"] {
             guard expectation.lowercased() == "100-continue" else {

@@ -16,7 +16,7 @@ struct HTTPRequest: Sendable, Equatable {
     var fields: [Field]
     /// Host that the request is meant for; nil for HTTP/1.0 without the field.
     var host: String?
-    /// Whether the client speaks HTTP/1.0, which knows neither chunks nor persistence by default.
+    /// Whether the client speaks HTTP/1.0, which does not know chunks. Its connections carry a single request.
     var isOld: Bool
     /// Whether the client keeps the connection for further requests.
     var persists: Bool

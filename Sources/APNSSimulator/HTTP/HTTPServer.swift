@@ -134,7 +134,9 @@ final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
     // MARK: Accepting
 
     func ready(_ readiness: Readiness) {
-        for _ in 0..<Self.acceptsPerTurn {
+        for index in 0..<Self.acceptsPerTurn {
+            // Only the first connection of a turn is known to wait, so that none gives way without need.
+            if index > 0, connections.count >= limits.connections { return }
             guard makeRoom() else { return pause() }
             let socket = accept(descriptor, nil, nil)
             if socket >= 0 {

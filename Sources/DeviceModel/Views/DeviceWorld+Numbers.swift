@@ -3,6 +3,8 @@ extension DeviceWorld {
     /// Number of the last event; 0 before the first.
     public var lastEvent: UInt64 { log.next - 1 }
 
+    public func hasDevice(_ id: UInt32) -> Bool { Int(id) < devices.count && devices[Int(id)] != nil }
+
     /// Devices that exist.
     public var deviceCount: Int { counts.all }
 }

@@ -80,6 +80,10 @@ final class DeviceJobs: Sendable {
 
     // MARK: - Jobs
 
+    /// Ends of a service extension that leave it the time to report a receipt. An extension that crashes, runs out of
+    /// time or can't decrypt reports none.
+    private static let reportingEnds: Set = ["done", "hidden", "empty"]
+
     /// Returns the jobs that report an event: a job for each device token that the event concerns.
     private func jobs(_ event: DeviceModel.DeviceEvent) -> [EncodedJob] {
         switch event.kind {
@@ -87,7 +91,9 @@ final class DeviceJobs: Sendable {
             let name = event.kind == .online ? "online" : "offline"
             return tokens(of: event.device).map { Self.job(name, $0, event) }
         case .receipt:
-            guard let token = token(of: event) else { return [] }
+            guard Self.reportingEnds.contains(event.detail ?? ""), let token = token(of: event) else {
+                return []
+            }
             var control = Self.control("receipt", token, event)
             control.apnsID = event.apnsID
             return [JobEncoder.binary(control)]

@@ -124,7 +124,9 @@ final class SimulatorDevices {
         facts.productionPort = isSandbox ? sandbox?.port : simulator.port
         facts.sandboxPort = isSandbox ? simulator.port : sandbox?.port
         do {
-            service = try DeviceService(registry, options: settings, facts: facts)
+            service = try DeviceService(
+                registry, options: settings, facts: facts,
+                simulators: [simulator, sandbox].compactMap { $0 })
         } catch let error as ServerError {
             throw CommandFailure(.unavailable, "page and API: \(error) (--http-port, --http-address)")
         }
