@@ -173,7 +173,7 @@ class Browser:
     def open(self, path="/", base=None, is_watched=True, **options):
         options = {"viewport": {"width": 1440, "height": 900}, "locale": "en-GB", **options}
         context = self.browser.new_context(**options)
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(30_000)
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=base or self.base)
         self.contexts.append(context)
         page = context.new_page()
@@ -614,7 +614,7 @@ def check_connection(browser, simulator):
     relay.close()
 
 
-def wait_for(read, holds, seconds=15):
+def wait_for(read, holds, seconds=30):
     """Reads until a condition holds."""
     limit = time.monotonic() + seconds
     while True:
@@ -635,6 +635,8 @@ def main():
         sys.exit(f"no such checks: {', '.join(unknown)}; known: {', '.join(checks)}")
     failed = 0
     simulator = Simulator(base)
+    # Long enough for a busy machine; conditions that hold cost no time.
+    expect.set_options(timeout=30_000)
     with sync_playwright() as playwright:
         browser = Browser(playwright, base, directory)
         for name, check in checks.items():
