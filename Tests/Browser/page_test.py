@@ -83,12 +83,12 @@ class Simulator:
                     return token["token"]
         raise AssertionError(f"device {device} has no token for {purpose}")
 
-    def push(self, token, payload, kind="alert", suffix="", **headers):
+    def push(self, token, payload, kind="alert", suffix="", bundle=BUNDLE, **headers):
         """Pushes as a provider does: over HTTP/2 and TLS, with curl."""
         port = self.call("GET", "/api/status")["sandboxPort"]
         command = ["curl", "--silent", "--show-error", "--insecure", "--http2", "--max-time", "20", "--write-out", "%{http_code}",
                    f"https://127.0.0.1:{port}/3/device/{token}", "--header", f"authorization: bearer {provider_token()}",
-                   "--header", f"apns-topic: {BUNDLE}{suffix}", "--header", f"apns-push-type: {kind}",
+                   "--header", f"apns-topic: {bundle}{suffix}", "--header", f"apns-push-type: {kind}",
                    "--data-binary", json.dumps(payload)]
         for name, value in headers.items():
             command += ["--header", f"apns-{name.replace('_', '-')}: {value}"]

@@ -381,7 +381,7 @@ function fillCard(card, item) {
   card.last = item;
   card.link.href = `#/devices/${item.id}`;
   card.name.textContent = item.name;
-  card.text.textContent = item.lastText ?? t("noPushYet");
+  card.text.textContent = item.lastText ?? t(item.lastPushAt === undefined ? "noPushYet" : "nothingShown");
   card.text.classList.toggle("quiet", item.lastText === undefined);
   card.cell.classList.toggle("offline", !item.isOnline);
   card.glyph.style.setProperty("--hue", hueOf(item.id));

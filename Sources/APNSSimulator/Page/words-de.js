@@ -19,7 +19,7 @@ export default {
   onlineCount: "{0} erreichbar", storedCount: many("Push wartet", "Pushes warten"), noMatch: "Kein Gerät passt.",
   gridHelp: "Pfeiltasten bewegen, Eingabe öffnet, Schrägstrich sucht.",
   online: "Erreichbar", offline: "Nicht erreichbar", locked: "gesperrt", badgeOf: "Kennzeichen {0}", notificationCount: many("Mitteilung", "Mitteilungen"),
-  activityCount: many("Live-Aktivität", "Live-Aktivitäten"), noPushYet: "Noch kein Push", deviceNumber: "Gerät {0}",
+  activityCount: many("Live-Aktivität", "Live-Aktivitäten"), noPushYet: "Noch kein Push", nothingShown: "Noch nichts gezeigt", deviceNumber: "Gerät {0}",
   create: "Anlegen", name: "Name", nameHint: "Leer: der Simulator wählt", count: "Anzahl", installed: "Installierte Apps",
   installedHint: "Keine gewählt: alle Apps",
 

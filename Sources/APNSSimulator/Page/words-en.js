@@ -19,7 +19,7 @@ export default {
   onlineCount: "{0} online", storedCount: many("push stored", "pushes stored"), noMatch: "No device matches.",
   gridHelp: "Arrow keys move, Enter opens, slash searches.",
   online: "Online", offline: "Offline", locked: "locked", badgeOf: "badge {0}", notificationCount: many("notification", "notifications"),
-  activityCount: many("Live Activity", "Live Activities"), noPushYet: "No push yet", deviceNumber: "Device {0}",
+  activityCount: many("Live Activity", "Live Activities"), noPushYet: "No push yet", nothingShown: "Nothing shown yet", deviceNumber: "Device {0}",
   create: "Create", name: "Name", nameHint: "Chosen by the simulator when empty", count: "How many", installed: "Apps to install",
   installedHint: "None chosen: all apps",
 
@@ -65,7 +65,7 @@ export default {
   notificationCentre: "Notification centre", noNotifications: "No notifications", clear: "Clear", clearAll: "Clear all", clearGroup: "Clear group",
   moreInGroup: (n) => (n === 1 ? "1 more notification" : `${n} more notifications`), showGroup: "Show all {0}", showLess: "Show less",
   expand: "Expand", open: "Open", flick: "Flick away", banner: "Banner", homeScreen: "Home screen", lockScreen: "Lock screen",
-  unknownApp: "an app", appInFront: "{0} is in front", goHome: "To the home screen", lastResponse: "Last response", badge: "badge",
+  unknownApp: "an app", appInFront: "{0} is in front", goHome: "To the home screen", lastResponse: "Last response", badge: "Badge",
   wouldLike: "“{0}” would like to send you notifications", promptText: "Notifications may include alerts, sounds and icon badges.",
   allow: "Allow", dontAllow: "Don’t allow", keep: "Keep", turnOff: "Turn off", provisionalAsk: "Keep these notifications?",
   incomingCall: "Incoming call", accept: "Accept", decline: "Decline", send: "Send", replyHere: "Reply …", replaced: many("earlier one replaced", "earlier ones replaced"),
