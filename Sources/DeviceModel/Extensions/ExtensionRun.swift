@@ -117,20 +117,31 @@ struct ExtensionRun: Sendable {
 
     // MARK: - Texts
 
-    /// Sets the declared texts. All of them see the texts before the first change.
+    /// Sets the declared texts. All of them see the texts before the first change. A text that needs a member which is
+    /// absent is not set.
     private mutating func changeTexts() {
         guard let set = declaration.set, !set.isEmpty else { return }
         let former = changes
         let alert = payload["aps"]?["alert"]
         func value(_ name: String) -> String? {
             switch name {
-            case "title": former.title ?? alert?["title"]?.string
-            case "subtitle": former.subtitle ?? alert?["subtitle"]?.string
-            case "body": former.body ?? alert?["body"]?.string ?? alert?.string
+            case "title": former.title ?? alert?["title"]?.string ?? ""
+            case "subtitle": former.subtitle ?? alert?["subtitle"]?.string ?? ""
+            case "body": former.body ?? alert?["body"]?.string ?? alert?.string ?? ""
             default: clear?.value(at: name)?.plainText ?? payload.value(at: name)?.plainText
             }
         }
-        func text(_ member: String) -> String? { set[member].map { Template.fill($0, value) } }
+        func text(_ member: String) -> String? {
+            var isComplete = true
+            let text = set[member].map { template in
+                Template.fill(template) { name in
+                    let found = value(name)
+                    isComplete = isComplete && found != nil
+                    return found
+                }
+            }
+            return isComplete ? text : nil
+        }
         changes.title = text("title") ?? changes.title
         changes.subtitle = text("subtitle") ?? changes.subtitle
         changes.body = text("body") ?? changes.body

@@ -27,8 +27,15 @@ import Testing
                 #""attachment-url":\#([#""http://127.0.0.1/a""#, "\"\"", "{}"].randomElement(using: &random)!)"#
             )
         }
-        return ExtensionBed.payload(
-            members.joined(separator: ","), aps: #""badge":\#(Int64(bitPattern: random.next()))"#)
+        var bytes = Array(
+            ExtensionBed.payload(
+                members.joined(separator: ","), aps: #""badge":\#(Int64(bitPattern: random.next()))"#
+            ).utf8)
+        // Some payloads are damaged.
+        for _ in 0..<(random.next() % 4 == 0 ? 1 + random.next() % 4 : 0) {
+            bytes[Int(random.next() % UInt64(bytes.count))] = UInt8(truncatingIfNeeded: random.next())
+        }
+        return String(decoding: bytes, as: UTF8.self)
     }
 
     private static func result(_ random: inout SeededGenerator) -> WorkResult {

@@ -45,18 +45,28 @@ import Testing
     @Test func setTextsSeeTheFormerTextsAndTheMembers() {
         var declaration = ExtensionBed.declaration()
         declaration.set = [
-            "title": "{body}", "body": "{title} from {sender.name} {none}", "subtitle": "{subtitle}!",
+            "title": "{body}", "body": "{title} from {sender.name}", "subtitle": "{subtitle}!",
             "category": "c", "thread": "{sender.id}", "sound": "{ not a name }", "ignored": "x",
         ]
         var run = ExtensionBed.bare(
             declaration, ExtensionBed.payload(#""sender":{"name":"Ann","id":7}"#))
         #expect(run.proceed(canReadKeys: true, now: 0) == .end(.done))
         #expect(run.changes.title == "B")
-        #expect(run.changes.body == "T from Ann ")
+        #expect(run.changes.body == "T from Ann")
         #expect(run.changes.subtitle == "S!")
         #expect(run.changes.category == "c")
         #expect(run.changes.thread == "7")
         #expect(run.changes.sound == "{ not a name }")
+    }
+
+    @Test func aTextThatNeedsAnAbsentMemberIsNotSet() {
+        var declaration = ServiceExtensionDeclaration()
+        declaration.set = ["title": "{title} {sender}", "subtitle": "{sender.name}", "body": "{body}!"]
+        var run = ExtensionBed.bare(declaration, #"{"aps":{"alert":"B","mutable-content":1}}"#)
+        #expect(run.proceed(canReadKeys: true, now: 0) == .end(.done))
+        #expect(run.changes.title == nil)
+        #expect(run.changes.subtitle == nil)
+        #expect(run.changes.body == "B!")
     }
 
     @Test func setTextsSeeDecryptedMembersBeforeThoseOfThePayload() {
