@@ -11,6 +11,9 @@ static const unsigned char activity_js[] = {
 static const unsigned char api_js[] = {
 #embed "../APNSSimulator/Page/api.js"
 };
+static const unsigned char code_js[] = {
+#embed "../APNSSimulator/Page/code.js"
+};
 static const unsigned char command_js[] = {
 #embed "../APNSSimulator/Page/command.js"
 };
@@ -105,6 +108,7 @@ static const unsigned char words_js[] = {
 static const struct sluice_page_file files[] = {
     FILE_OF("/activity.js", SCRIPT, activity_js),
     FILE_OF("/api.js", SCRIPT, api_js),
+    FILE_OF("/code.js", SCRIPT, code_js),
     FILE_OF("/command.js", SCRIPT, command_js),
     FILE_OF("/controls.js", SCRIPT, controls_js),
     FILE_OF("/device.js", SCRIPT, device_js),

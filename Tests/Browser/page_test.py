@@ -7,6 +7,7 @@ axe and Chromium; `Deploy/install-dependencies.sh --test` installs them. CHROMIU
 """
 
 import base64
+import http.server
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ import time
 import traceback
 import urllib.error
 import urllib.request
+import zlib
 from urllib.parse import urlparse
 
 from axe_playwright_python.sync_playwright import Axe
@@ -33,12 +35,15 @@ APP = {
             {"identifier": "reply", "title": "Reply", "input": {"button": "Send", "placeholder": "Message"}},
             {"identifier": "delete", "title": "Delete", "options": ["destructive"]}]},
         {"identifier": "invitation", "actions": [
-            {"identifier": "going", "title": "Going", "shows": "Going!", "then": "stay"}]},
+            {"identifier": "going", "title": "Going", "shows": "Going!", "then": "stay"},
+            {"identifier": "note", "title": "Note", "shows": "Noted: {text}", "input": {"button": "Send"}}]},
     ],
     "content-extensions": [{
         "categories": ["invitation"], "title": "Invitation", "size-ratio": 0.5, "hides-default-content": True,
-        "fields": [{"kind": "text", "label": "Place", "value": "{place}"}]}],
-    "service-extension": {"set": {"title": "Changed: {title}"}},
+        "interactive": True, "fields": [
+            {"kind": "text", "label": "Place", "value": "{place}"}, {"kind": "progress", "label": "Seats", "value": "{seats}"},
+            {"kind": "input", "label": "Remark"}, {"kind": "button", "label": "Send remark", "value": "note"}]}],
+    "service-extension": {"set": {"title": "Changed: {title}"}, "attachment-member": "picture"},
     "activities": [{"type": "Delivery", "title": "Parcel {number}", "lines": ["{stops} stops"], "leading": "🚚",
                     "trailing": "{minutes} min", "progress": "share"}],
 }
@@ -107,6 +112,37 @@ def provider_token():
 
 def alert(title, body, **aps):
     return {"aps": {"alert": {"title": title, "body": body}, "sound": "default", **aps}}
+
+
+class Pictures:
+    """Web server with a picture of 2 × 1 pixels."""
+
+    def __enter__(self):
+        rows = b"\0\x12\x60\x5f\xd9\x53\x4a"
+        def chunk(kind, data):
+            return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+        picture = (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", bytes([0, 0, 0, 2, 0, 0, 0, 1, 8, 2, 0, 0, 0]))
+                   + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Type", "image/png")
+                self.send_header("Content-Length", str(len(picture)))
+                self.end_headers()
+                self.wfile.write(picture)
+
+            def log_message(self, *values):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *values):
+        self.server.shutdown()
+        self.server.server_close()
 
 
 class Relay:
@@ -312,7 +348,7 @@ def check_actions(browser, simulator):
     page.get_by_role("tab", name="Responses").click()
     expect(page.get_by_role("tabpanel").locator("pre").get_by_text('"userText": "Coming!"')).to_be_visible()
     browser.inspect(page, "responses")
-    simulator.push(token, {**alert("Party", "Saturday", category="invitation"), "place": "Garden"}, collapse_id="party")
+    simulator.push(token, {**alert("Party", "Saturday", category="invitation"), "place": "Garden", "seats": 0.5}, collapse_id="party")
     page.get_by_role("group", name="Banner").get_by_role("button", name="Expand").click()
     dialog = page.get_by_role("dialog", name="Party")
     expect(dialog.get_by_text("Garden")).to_be_visible()
@@ -322,16 +358,67 @@ def check_actions(browser, simulator):
     browser.inspect(page, "content-extension")
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
+    # A button of the view sends what is typed in the view; the view says so before it closes.
+    page.get_by_role("button", name="Notification centre").first.click()
+    page.get_by_role("region", name="Notification centre").get_by_role("button", name="Expand").click()
+    dialog.get_by_label("Remark").fill("With cake")
+    dialog.get_by_role("button", name="Send remark").click()
+    expect(dialog.get_by_text("Noted: With cake")).to_be_visible()
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("tabpanel").locator("pre").get_by_text('"userText": "With cake"')).to_be_visible()
 
 
 def check_service_extension(browser, simulator):
-    """The details of a push have the text before and after the service extension."""
+    """Text before and after the service extension, and a picture that it has fetched: small, then full."""
     device = simulator.device()
-    simulator.push(simulator.token(device), alert("Plain", "Text", **{"mutable-content": 1}))
+    with Pictures() as pictures:
+        simulator.push(simulator.token(device), {
+            **alert("Plain", "Text", **{"mutable-content": 1}), "picture": f"http://127.0.0.1:{pictures.port}/picture.png"})
+        page = browser.open(f"/#/devices/{device}")
+        result = page.get_by_role("region", name="Result on the device")
+        expect(result.get_by_text("Before the service extension")).to_be_visible()
+        expect(result.get_by_text("Changed: Plain")).to_be_visible()
+        page.get_by_role("button", name="Notification centre").first.click()
+        centre = page.get_by_role("region", name="Notification centre")
+        thumbnail = centre.get_by_role("img", name="Attachment")
+        expect(thumbnail).to_be_visible()
+        assert thumbnail.evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 2
+        browser.inspect(page, "attachment")
+        centre.get_by_role("button", name="Expand").click()
+        expect(page.get_by_role("dialog").get_by_role("img", name="Attachment: image/png", exact=False)).to_be_visible()
+
+
+def check_quiet_apps(browser, simulator):
+    """Provisional permission asks later; the scheduled summary waits; the app's code sets badges and removes."""
+    provisional = {"bundle": "com.example.quiet", "name": "Quiet", "environment": "sandbox", "permission": {"options": ["alert", "provisional"]}}
+    simulator.call("PUT", f"/api/apps/{provisional['bundle']}", provisional)
+    device = simulator.device(apps=(BUNDLE, provisional["bundle"]))
+    quiet = next(app for app in simulator.view(device)["apps"] if app["bundle"] == provisional["bundle"])
+    simulator.push(quiet["tokens"][0]["token"], alert("Trial", "Quietly"), bundle=provisional["bundle"])
     page = browser.open(f"/#/devices/{device}")
-    result = page.get_by_role("region", name="Result on the device")
-    expect(result.get_by_text("Before the service extension")).to_be_visible()
-    expect(result.get_by_text("Changed: Plain")).to_be_visible()
+    expect(page.locator(".verdict").get_by_text("Provisional permission", exact=False)).to_be_visible()
+    page.get_by_role("button", name="Notification centre").first.click()
+    centre = page.get_by_role("region", name="Notification centre")
+    browser.inspect(page, "provisional")
+    centre.get_by_role("button", name="Keep").click()
+    expect(centre.get_by_role("button", name="Keep")).to_have_count(0)
+    settings = simulator.view(device)["apps"][0]["settings"]
+    simulator.act(device, "settings", app=BUNDLE, settings={**settings, "scheduledSummary": True})
+    simulator.push(simulator.token(device), alert("Later", "in the summary"))
+    expect(centre.get_by_text("Scheduled summary")).to_be_visible()
+    page.get_by_role("tab", name="Waiting").click()
+    expect(page.get_by_role("region", name="Waiting for the summary").get_by_text("Page test")).to_be_visible()
+    page.get_by_role("tab", name="Apps").click()
+    panel = page.get_by_role("region", name="Page test")
+    panel.get_by_role("button", name="The app’s code").click()
+    panel.get_by_label("Badge").fill("7")
+    panel.get_by_role("button", name="Set", exact=True).click()
+    expect(panel.get_by_text("badge 7")).to_be_visible()
+    panel.get_by_label("Attributes").fill('{"number": 7}')
+    panel.get_by_label("Content state").fill('{"stops": 2, "minutes": 5, "share": 0.5}')
+    panel.get_by_role("button", name="Start", exact=True).click()
+    expect(page.get_by_role("button", name="Expand Dynamic Island")).to_be_attached()
+    browser.inspect(page, "code")
 
 
 def check_not_shown(browser, simulator):
@@ -475,7 +562,11 @@ def check_grid(browser, simulator):
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Needle", level=1)).to_be_visible()
     page.go_back()
+    # The grid is where the reader has left it.
+    expect(grid.get_by_text("Needle")).to_be_visible()
     search = page.get_by_role("searchbox", name="Search devices")
+    page.keyboard.press("/")
+    expect(search).to_be_focused()
     for query in ("needle", "haystack", simulator.token(device)[:20]):
         search.fill(query)
         expect(page.get_by_text("1 device", exact=True)).to_be_visible()

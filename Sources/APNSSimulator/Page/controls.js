@@ -3,6 +3,7 @@ import { h } from "./dom.js";
 import { icon } from "./icons.js";
 import { appIcon, chooser, copyButton, toggle } from "./parts.js";
 import { t } from "./words.js";
+import { codeForm } from "./code.js";
 
 function languageOptions(device, page) {
   const list = new Set(["en", "de", "fr", "es", "ar", "he", "ja", "zh-Hans", device.state.language]);
@@ -69,15 +70,16 @@ const choices = { alertStyle: ["banner", "alert", "none"], previews: ["always", 
 
 export function appsTab(device, page, ui, hooks) {
   const missing = [...page.apps.values()].filter((app) => !device.apps.some((installed) => installed.bundle === app.bundle));
-  return h("div", { class: "app-list" }, device.apps.map((app) => appPanel(app, ui, hooks)),
+  return h("div", { class: "app-list" }, device.apps.map((app) => appPanel(app, page, ui, hooks)),
     missing.length > 0 && h("section", { key: "missing", class: "panel", "aria-label": t("notInstalled") }, h("h2", {}, t("notInstalled")),
       missing.map((app) => h("div", { key: app.bundle, class: "missing-app" }, appIcon(app.name ?? app.bundle, app.icon, app.bundle, "small"),
         h("span", { dir: "auto" }, app.name ?? app.bundle),
         h("button", { "aria-label": `${t("install")}: ${app.name ?? app.bundle}`, on: { click: () => hooks.act({ action: "install", app: app.bundle }) } }, icon("plus"), t("install"))))));
 }
 
-function appPanel(app, ui, hooks) {
+function appPanel(app, page, ui, hooks) {
   const isOpen = ui.app === app.bundle;
+  const isCoding = ui.code === app.bundle;
   const act = (action, more) => hooks.act({ action, app: app.bundle, ...more });
   return h("section", { key: app.bundle, class: "panel app-panel", "aria-label": app.name },
     h("div", { class: "app-head" }, appIcon(app.name, app.icon, app.bundle),
@@ -92,8 +94,10 @@ function appPanel(app, ui, hooks) {
       h("button", { disabled: app.state !== "foreground", on: { click: () => act("home") } }, icon("home"), t("toHome")),
       h("button", { disabled: app.state === "force-quit" || app.state === "not-running", on: { click: () => act("force-quit") } }, icon("close"), t("forceQuit")),
       h("button", { on: { click: () => act("uninstall") } }, icon("trash"), t("uninstall")),
-      h("button", { "aria-expanded": isOpen ? "true" : "false", on: { click: () => { ui.app = isOpen ? null : app.bundle; hooks.draw(); } } }, icon("more"), t("appSettings"))),
+      h("button", { "aria-expanded": isOpen ? "true" : "false", on: { click: () => { ui.app = isOpen ? null : app.bundle; hooks.draw(); } } }, icon("more"), t("appSettings")),
+      h("button", { "aria-expanded": isCoding ? "true" : "false", on: { click: () => { ui.code = isCoding ? null : app.bundle; hooks.draw(); } } }, icon("more"), t("appCode"))),
     isOpen && settingsForm(app, act),
+    isCoding && codeForm(app, page, act),
     h("p", { class: "quiet" }, t("wakesLeft", app.wakesLeft), app.holdsSilentPush && ` ${t("holdsSilent")}`),
     app.extensionKey && h("p", { class: "key" }, h("span", { class: "quiet" }, t("extensionKey")), " ",
       h("span", { class: "with-copy" }, h("code", { class: "token" }, app.extensionKey), copyButton(app.extensionKey, t("extensionKey")))));

@@ -22,7 +22,7 @@ export function openDevice(root, page, id) {
   let fault = null;
   let isClosed = false;
   let announced = null;
-  const ui = { centre: false, expanded: null, groups: new Set(), island: null, returnTo: null, open: undefined, tab: lastTab, app: null, form: {} };
+  const ui = { centre: false, expanded: null, farewell: null, groups: new Set(), island: null, returnTo: null, open: undefined, tab: lastTab, app: null, form: {} };
   const refresher = new Refresher(load, 120);
   const clock = setInterval(() => device && draw(), 1_000);
   const hooks = { act, draw };

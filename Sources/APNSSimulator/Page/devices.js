@@ -30,6 +30,8 @@ export function openDevices(root, page) {
   let isClosed = false;
   let round = 0;
   let announceResult = false;
+  // The reader returns to the device that was chosen last.
+  let mustReveal = choice.active > 0;
 
   const refresher = new Refresher(fetchVisible, 300);
   const ages = setInterval(() => rows?.draw(true), 10_000);
@@ -139,6 +141,11 @@ export function openDevices(root, page) {
   function update() {
     rows?.setCount(Math.ceil((total ?? 0) / columns));
     draw();
+    if (rows && total !== null && mustReveal) {
+      mustReveal = false;
+      choice.active = Math.min(choice.active, Math.max(0, total - 1));
+      rows.reveal(Math.floor(choice.active / columns));
+    }
     rows?.draw(true);
   }
 
@@ -292,7 +299,6 @@ export function openDevices(root, page) {
       draw();
     },
     resync: restart,
-    focusSearch: () => document.getElementById("search")?.focus(),
     close() {
       isClosed = true;
       clearInterval(ages);
@@ -325,6 +331,7 @@ function createCard(column) {
   cell.className = "card";
   const link = part(cell, "a", "card-link");
   link.tabIndex = -1;
+  link.addEventListener("click", () => { choice.active = card.position; });
   const glyph = part(link, "span", "card-phone");
   const badge = part(glyph, "span", "card-badge");
   const head = part(link, "span", "card-head");
@@ -346,7 +353,8 @@ function createCard(column) {
     fact.append(count);
     facts[kind] = { fact, count, shown: -1 };
   }
-  return { cell, link, glyph, badge, name, age, text, spoken, state, facts, last: undefined, position: 0, id: undefined };
+  const card = { cell, link, glyph, badge, name, age, text, spoken, state, facts, last: undefined, position: 0, id: undefined };
+  return card;
 }
 
 const factIcons = { lock: "lock", delivered: "bell", activities: "activity", stored: "cloud" };

@@ -121,13 +121,13 @@ export function expandedView(device, app, notification, ui, hooks) {
       : h("span", { class: "note-head" }, appIcon(app.name, app.icon, app.bundle, "small"), h("span", { class: "note-app", dir: "auto" }, app.name),
         h("span", { class: "note-time" }, ago(notification.at))),
     h("button", { class: "pill round", "aria-label": t("close"), on: { click: () => collapse(ui, hooks) } }, icon("close"))),
-    custom && customView(custom, notification, name, hooks),
+    custom && customView(custom, app, notification, ui, hooks),
     !(custom?.hidesDefaultContent) && h("div", { class: "expanded-text" }, contents(app, notification, { full: true })[1]),
     !notification.hidden && !custom && notification.attachments.map((file) => attachment(file)),
     notification.replaced > 0 && h("p", { class: "expanded-note" }, t("replaced", notification.replaced))),
   h("div", { class: "expanded-actions" },
     h("button", { key: "open", on: { click: () => hooks.act({ action: "tap", ...name }, () => { ui.expanded = null; ui.centre = false; }) } }, t("open")),
-    notification.actions.map((action) => actionButton(action, name, ui, hooks)),
+    notification.actions.map((action) => actionButton(action, app, notification, ui, hooks)),
     h("button", { key: "clear", on: { click: () => hooks.act({ action: "dismiss", ...name }, () => { ui.expanded = null; }) } }, t("clear"))));
 }
 
@@ -137,31 +137,47 @@ function attachment(file) {
   return h("p", { key: file.id, class: "expanded-note" }, label);
 }
 
-function actionButton(action, name, ui, hooks) {
-  const choose = (text) => hooks.act({ action: "act", ...name, choice: action.identifier, text }, () => {
+/** Time that a content extension shows what an action has changed before the view closes, in milliseconds. */
+const farewellTime = 1_500;
+
+/** Chooses an action of a notification. */
+function choose(action, text, app, notification, ui, hooks) {
+  hooks.act({ action: "act", ...names(app, notification), choice: action.identifier, text }, () => {
     // A custom view may stay open after an action.
-    if (action.then !== "stay") ui.expanded = null;
+    if (action.then === "stay") return;
+    ui.expanded = null;
+    if (!notification.custom || action.shows === undefined) return;
+    const status = action.shows.replaceAll("{text}", text ?? "");
+    ui.farewell = { app, notification: { ...notification, actions: [], custom: { ...notification.custom, isInteractive: false, status } } };
+    setTimeout(() => {
+      ui.farewell = null;
+      hooks.draw();
+    }, farewellTime);
   });
+}
+
+function actionButton(action, app, notification, ui, hooks) {
   const options = action.options ?? [];
   if (action.input) {
     return h("form", { key: action.identifier, class: "reply", on: { submit: (event) => {
       event.preventDefault();
-      choose(event.target.elements.reply.value);
+      choose(action, event.target.elements.reply.value, app, notification, ui, hooks);
     } } },
     h("input", { name: "reply", dir: "auto", autocomplete: "off", "aria-label": action.title, placeholder: action.input.placeholder ?? t("replyHere"), required: true }),
     h("button", { class: "reply-send" }, action.input.button || t("send")));
   }
-  return h("button", { key: action.identifier, class: options.includes("destructive") ? "destructive" : "", dir: "auto", on: { click: () => choose(undefined) } },
+  return h("button", { key: action.identifier, class: options.includes("destructive") ? "destructive" : "", dir: "auto",
+    on: { click: () => choose(action, undefined, app, notification, ui, hooks) } },
     options.includes("authentication") && icon("lock"), action.title);
 }
 
-function customView(custom, notification, name, hooks) {
+function customView(custom, app, notification, ui, hooks) {
   return h("div", { class: "custom", role: "group", "aria-label": t("contentExtension"), vars: { "--ratio": Math.min(2, Math.max(0.1, custom.sizeRatio)) } },
-    custom.fields.map((field, index) => customField(field, index, custom, notification, name, hooks)),
+    custom.fields.map((field, index) => customField(field, index, custom, app, notification, ui, hooks)),
     custom.status && h("p", { key: "status", class: "custom-status", role: "status", dir: "auto" }, custom.status));
 }
 
-function customField(field, index, custom, notification, name, hooks) {
+function customField(field, index, custom, app, notification, ui, hooks) {
   const label = field.label ?? "";
   const value = field.value ?? "";
   const isOff = !custom.isInteractive;
@@ -178,9 +194,14 @@ function customField(field, index, custom, notification, name, hooks) {
     }
     case "input":
       return h("input", { key: index, class: "custom-input", dir: "auto", disabled: isOff, "aria-label": label || t("contentExtension"), placeholder: label, value });
-    case "button":
-      return h("button", { key: index, class: "custom-button", dir: "auto", disabled: isOff,
-        on: { click: () => hooks.act({ action: "act", ...name, choice: value || label }) } }, label || value);
+    case "button": {
+      // A button of the view chooses the action of its value, with what is typed in the view.
+      const action = notification.actions.find((candidate) => candidate.identifier === (value || label));
+      return h("button", { key: index, class: "custom-button", dir: "auto", disabled: isOff || !action, on: { click: (event) => {
+        const typed = event.currentTarget.closest(".custom").querySelector("input")?.value ?? "";
+        choose(action, action.input ? typed : undefined, app, notification, ui, hooks);
+      } } }, label || value);
+    }
     default:
       return h("p", { key: index, class: "custom-field" }, label && h("span", { class: "custom-label", dir: "auto" }, label), h("span", { dir: "auto" }, value));
   }

@@ -174,6 +174,14 @@ async function start() {
     page.state = "gone";
   }
   addEventListener("hashchange", () => show(true));
+  addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select, dialog")) return;
+    const search = document.getElementById("search");
+    if (!search) return;
+    event.preventDefault();
+    search.focus();
+  });
   show(false);
   new Live(
     (events) => {

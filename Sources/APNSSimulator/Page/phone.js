@@ -39,7 +39,7 @@ function lit(device, ui, hooks) {
   const asking = state.isLocked ? undefined : device.apps.find((app) => app.isAsking);
   const shown = device.banner && !state.isLocked && (device.banner.until ?? Infinity) > simulatorNow()
     ? findNotification(device, device.banner) : null;
-  const expanded = ui.expanded ? findNotification(device, ui.expanded) : null;
+  const expanded = ui.expanded ? findNotification(device, ui.expanded) : ui.farewell;
   const covered = Boolean(device.call || asking || expanded);
   return [
     statusBar(device, ui, hooks),

@@ -36,9 +36,6 @@ export function t(key, ...values) {
   return values.length === 0 ? text : text.replace(/\{(\d)\}/g, (_, index) => values[index] ?? "");
 }
 
-/** Whether a text exists for a key. */
-export function has(key) { return key in en; }
-
 export function number(value) { return new Intl.NumberFormat(locale()).format(value); }
 
 /** Sentence of a rule; the simulator's own when the language has none. */
