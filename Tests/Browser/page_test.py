@@ -406,6 +406,7 @@ def check_quiet_apps(browser, simulator):
     simulator.act(device, "settings", app=BUNDLE, settings={**settings, "scheduledSummary": True})
     simulator.push(simulator.token(device), alert("Later", "in the summary"))
     expect(centre.get_by_text("Scheduled summary")).to_be_visible()
+    expect(centre.get_by_text("in the summary")).to_have_count(0)
     page.get_by_role("tab", name="Waiting").click()
     expect(page.get_by_role("region", name="Waiting for the summary").get_by_text("Page test")).to_be_visible()
     page.get_by_role("tab", name="Apps").click()

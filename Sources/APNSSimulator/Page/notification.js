@@ -64,8 +64,11 @@ export function banner(device, app, notification, ui, hooks) {
 }
 
 export function centre(device, ui, hooks) {
+  // A notification that waits for the summary is not in the list yet.
+  const waits = new Set(device.summary.map((entry) => `${entry.app} ${entry.identifier}`));
   const groups = device.apps.flatMap((app) => app.groups.map((group) => ({ app, group,
-    list: group.identifiers.map((identifier) => app.delivered.find((entry) => entry.identifier === identifier)).filter(Boolean) })))
+    list: group.identifiers.filter((identifier) => !waits.has(`${app.bundle} ${identifier}`))
+      .map((identifier) => app.delivered.find((entry) => entry.identifier === identifier)).filter(Boolean) })))
     .filter((entry) => entry.list.length > 0)
     .sort((a, b) => b.list[0].at - a.list[0].at);
   return h("div", { class: "centre", role: "region", "aria-label": t("notificationCentre") },
@@ -94,7 +97,7 @@ function groupStack(device, { app, group, list }, ui, hooks) {
     else ui.groups.add(key);
     hooks.draw();
   };
-  return h("section", { key, class: `stack ${list.length > 1 && !isOpen ? "closed" : ""}`, "aria-label": group.thread ? `${app.name}, ${group.thread}` : app.name },
+  return h("div", { key, role: "group", class: `stack ${list.length > 1 && !isOpen ? "closed" : ""}`, "aria-label": group.thread ? `${app.name}, ${group.thread}` : app.name },
     list.length > 1 && isOpen && h("div", { key: "head", class: "stack-head" }, h("strong", { dir: "auto" }, app.name),
       h("button", { class: "pill", on: { click: flip } }, t("showLess")),
       h("button", { class: "pill", on: { click: () => hooks.act({ action: "clear-group", app: app.bundle, text: group.thread }) } }, t("clearGroup"))),
