@@ -106,7 +106,7 @@ class Tour:
     def fate(self, identifier, *fates):
         """Waits until the push's extension is done, and prints the rules that decided its fate."""
         push = {}
-        for _ in range(200):
+        for _ in range(600):
             push = self.simulator.request("GET", f"/api/pushes/{identifier}")
             if push["fate"] in fates or (not fates and push["fate"] not in ("accepted", "running")):
                 break

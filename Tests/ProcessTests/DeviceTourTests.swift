@@ -47,7 +47,8 @@ struct DeviceTourTests {
         let dev = try ChildProcess(
             Executables.sluice,
             [
-                "dev", "--kafka-port", "0", "--port", "0", "--http-port", "0", "--directory",
+                "dev", "--kafka-port", "0", "--port", "0", "--sandbox-port", "0", "--http-port", "0",
+                "--directory",
                 directory.file("stage"), "--ready-file", directory.file("ready"),
             ])
         let ready = try lines("ready", of: dev, in: directory)
@@ -72,7 +73,42 @@ struct DeviceTourTests {
         #expect(shown.exit == .status(0), "\(shown.standardOutput)\(shown.standardError)")
         #expect(try dev.stop() == .status(0), "\(dev.standardError)")
         #expect(directory.read("ready") == nil)
-        #expect(directory.read("stage/sluice.yaml") != nil)
+        #expect(directory.read("stage/worker.yaml") != nil)
+    }
+
+    @Test func devKeepsTheFilesOfItsUser() throws {
+        let directory = try TemporaryDirectory("dev")
+        let apps = "apps: [{bundle: com.example.mine}]\ndevices: [{name: Mine}]\n"
+        try directory.write(apps, to: "apps.yaml")
+        try directory.write("mine", to: "sluice.yaml")
+        let dev = try ChildProcess(
+            Executables.sluice,
+            [
+                "dev", "--kafka-port", "0", "--port", "0", "--sandbox-port", "0", "--http-port", "0",
+                "--directory",
+                directory.path,
+            ])
+        try dev.waitForOutput("Ctrl-C ends all.")
+        #expect(dev.standardOutput.contains("--topic com.example.mine"))
+        #expect(try dev.stop() == .status(0), "\(dev.standardError)")
+        #expect(directory.read("apps.yaml") == apps)
+        #expect(directory.read("sluice.yaml") == "mine")
+    }
+
+    @Test func devReportsAPortThatIsTaken() throws {
+        let directory = try TemporaryDirectory("dev")
+        let first = try ChildProcess(
+            Executables.sluice,
+            [
+                "simulator", "--port", "0", "--devices", "--http-port", "0", "--ready-file",
+                directory.file("ready"),
+            ])
+        let ready = try lines("ready", of: first, in: directory)
+        let result = try ChildProcess.run(
+            Executables.sluice, ["dev", "--kafka-port", "0", "--port", port(ready[0]), "--http-port", "0"])
+        #expect(result.exit == .status(69), "\(result.standardError)")
+        #expect(result.standardError.contains(port(ready[0])), "\(result.standardError)")
+        #expect(try first.stop() == .status(0))
     }
 
     @Test func devNamesTheMistakeInAFileOfApps() throws {

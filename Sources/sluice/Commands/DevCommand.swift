@@ -11,7 +11,8 @@ struct DevCommand: ParsableCommand {
             the worker with any APNs client. Ends with Ctrl-C.
 
             Without --apps there are three devices with a sample app, com.example.news. The file declares an app's \
-            categories, permissions, strings and extensions; DIR/apps.yaml is a sample to begin with.
+            categories, permissions, strings and extensions. DIR/apps.yaml is a sample to begin with; it stays as you \
+            edit it, and is read again at the next start.
 
             EXIT STATUS
               0   stopped by a signal
@@ -27,6 +28,9 @@ struct DevCommand: ParsableCommand {
 
     @Option(help: ArgumentHelp("Port of APNs. 0: any free port.", valueName: "port"))
     var port: UInt16 = 8443
+
+    @Option(help: ArgumentHelp("Port of APNs' sandbox environment. 0: any free port.", valueName: "port"))
+    var sandboxPort: UInt16 = 8444
 
     @Option(help: ArgumentHelp("Port of the page. 0: any free port.", valueName: "port"))
     var httpPort: UInt16 = 8080
@@ -49,6 +53,7 @@ struct DevCommand: ParsableCommand {
         var plan = LocalStage.Plan(apps: declared.apps, group: "dev")
         plan.kafkaPort = kafkaPort
         plan.simulatorPort = port
+        plan.sandboxPort = sandboxPort
         plan.pagePort = httpPort
         plan.simulatorArguments = ["--apps", declared.path]
         let stage: LocalStage

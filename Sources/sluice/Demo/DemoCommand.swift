@@ -66,7 +66,6 @@ struct DemoCommand: ParsableCommand {
     func run() throws {
         let stop = StopSignals()
         let files = try LocalFiles()
-        files.isKept = keep
         do {
             let stage = try DemoStage(files: files, options: self, stop: stop)
             let report = try stage.run()
@@ -77,8 +76,11 @@ struct DemoCommand: ParsableCommand {
                 Terminal.output("configuration and logs are kept in \(files.directory)")
                 throw CommandFailure(.failure, "the demo's counts don't match")
             }
-            if keep { try stage.keep() }
-            if keep { Terminal.output("configuration and logs are kept in \(files.directory)") }
+            if keep {
+                files.isKept = true
+                try stage.keep()
+                Terminal.output("configuration and logs are kept in \(files.directory)")
+            }
         } catch let failure as CommandFailure {
             if !stop.isRequested, !files.isKept {
                 files.isKept = true

@@ -1,6 +1,7 @@
 import APNSSimulator
 import Configuration
 import DeviceModel
+import Foundation
 
 /// Apps and devices of `sluice dev`: those of a file, or a sample.
 struct DevApps {
@@ -13,7 +14,10 @@ struct DevApps {
     /// - Parameter file: path of a file; nil for the sample, which is written into the stage's directory.
     init(file: String?, files: LocalFiles) throws(CommandFailure) {
         path = file ?? files.path("apps.yaml")
-        if file == nil { try files.write(Self.sampleFile, to: "apps.yaml") }
+        // An edited sample of an earlier start is used again.
+        if file == nil, !FileManager.default.fileExists(atPath: path) {
+            try files.write(Self.sampleFile, to: "apps.yaml")
+        }
         let declared: AppsFile
         do {
             declared = try AppsFile.load(path)
@@ -30,7 +34,7 @@ struct DevApps {
             let plain = app.bundle.map { $0.isASCII && ($0.isLetter || $0.isNumber) ? $0 : "-" }
             var name = String(plain.suffix(32))
             while !names.insert(name).inserted { name += "-2" }
-            return LocalStage.Plan.App(name: name, bundle: app.bundle)
+            return LocalStage.Plan.App(name: name, bundle: app.bundle, isSandbox: app.environment == .sandbox)
         }
         sample = Self.sample(declared)
     }

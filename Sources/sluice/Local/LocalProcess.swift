@@ -83,6 +83,16 @@ final class LocalProcess {
         return signal == 0 ? "ended with status \((status >> 8) & 0xff)" : "was killed by signal \(signal)"
     }
 
+    /// Exit status for the starter: that of a process which has ended for lack of a resource or by a wrong
+    /// configuration, `failure` for others.
+    private var failure: ExitStatus {
+        switch exitStatus().map({ ($0 >> 8) & 0xff }) {
+        case ExitStatus.unavailable.rawValue: .unavailable
+        case ExitStatus.configuration.rawValue: .configuration
+        default: .failure
+        }
+    }
+
     func requestStop() {
         if exitStatus() == nil { kill(identifier, SIGTERM) }
     }
@@ -109,7 +119,7 @@ final class LocalProcess {
             if let text = try? String(contentsOfFile: path, encoding: .utf8) {
                 return text.split(separator: "\n").first.map(String.init) ?? ""
             }
-            if exitStatus() != nil { throw CommandFailure(.failure, "\(name) \(ending)\n\(logTail)") }
+            if exitStatus() != nil { throw CommandFailure(failure, "\(name) \(ending)\n\(logTail)") }
             if ContinuousClock.now > deadline {
                 throw CommandFailure(.failure, "\(name) was not ready within \(limit)\n\(logTail)")
             }

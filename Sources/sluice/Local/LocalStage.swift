@@ -9,11 +9,15 @@ final class LocalStage {
         struct App {
             var name: String
             var bundle: String
+            /// Whether jobs that name no environment are sent to the sandbox.
+            var isSandbox = false
         }
 
         var apps: [App]
         var kafkaPort: UInt16 = 0
         var simulatorPort: UInt16 = 0
+        /// Port of the sandbox environment.
+        var sandboxPort: UInt16 = 0
         var pagePort: UInt16 = 0
         /// Partitions of the topics of jobs and outcomes.
         var partitions = 4
@@ -37,13 +41,20 @@ final class LocalStage {
     let bootstrapServers: String
     /// Address of APNs, host:port.
     let simulatorAddress: String
+    /// Address of APNs' sandbox environment, host:port.
+    let sandboxAddress: String
     /// Address of the page.
     let page: String
     private let stop: StopSignals
 
     private static let patience = Duration.seconds(60)
-    /// Start of the page's line in the simulator's ready file.
-    private static let pageLine = "page "
+    /// Name of the worker's configuration in the directory.
+    static let configurationFile = "worker.yaml"
+
+    /// Address behind a name in the simulator's ready file; nil when the file lacks the name.
+    private static func address(_ name: String, _ lines: [String]) -> String? {
+        lines.first { $0.hasPrefix("\(name) ") }.map { String($0.dropFirst(name.count + 1)) }
+    }
 
     /// Starts all processes and waits until the worker has its partitions.
     /// - Throws: when a process ends or takes too long, with the end of its log; when a stop was requested.
@@ -64,20 +75,22 @@ final class LocalStage {
             "simulator",
             ["simulator", "--port", "\(plan.simulatorPort)"] + common + [
                 files.path("simulator.ready"), "--directory", files.directory, "--summary-file",
-                files.path("simulator.json"), "--key",
-                "\(LocalFiles.keyID):\(LocalFiles.teamID):\(files.path("AuthKey.p8"))", "--devices",
-                "--http-port", "\(plan.pagePort)",
+                files.path("simulator.json"), "--devices", "--http-port", "\(plan.pagePort)",
+                "--sandbox-port", "\(plan.sandboxPort)",
             ] + plan.simulatorArguments, directory: files.directory)
         bootstrapServers = try Self.ready(kafka, files, stop)[0]
         let addresses = try Self.ready(simulator, files, stop)
-        guard let line = addresses.first(where: { $0.hasPrefix(Self.pageLine) }) else {
+        guard let page = Self.address("page", addresses), let sandbox = Self.address("sandbox", addresses)
+        else {
             throw CommandFailure(
-                .internalError, "the simulator names no address of its page\n\(simulator.logTail)")
+                .internalError, "the simulator doesn't name its addresses\n\(simulator.logTail)")
         }
         simulatorAddress = addresses[0]
-        page = String(line.dropFirst(Self.pageLine.count))
+        sandboxAddress = sandbox
+        self.page = page
         try files.write(
-            Self.configuration(plan, kafka: bootstrapServers, simulator: simulatorAddress), to: "sluice.yaml")
+            Self.configuration(plan, kafka: bootstrapServers, simulator: simulatorAddress, sandbox: sandbox),
+            to: Self.configurationFile)
         worker = try Self.startWorker(files)
         _ = try Self.ready(worker, files, stop)
     }
@@ -86,7 +99,7 @@ final class LocalStage {
         try LocalProcess(
             "worker",
             [
-                "run", "--config", files.path("sluice.yaml"), "--stop-with-input", "--ready-file",
+                "run", "--config", files.path(Self.configurationFile), "--stop-with-input", "--ready-file",
                 files.path("worker.ready"),
             ], directory: files.directory)
     }
@@ -119,7 +132,8 @@ final class LocalStage {
     func hints(_ sample: Sample?) -> [String] {
         var lines = [
             "page     \(page)", "kafka    \(bootstrapServers), topic \(Self.jobsTopic)",
-            "apns     https://localhost:\(simulatorAddress.split(separator: ":").last ?? "")   authority: \(files.path("ca.pem"))",
+            "apns     https://localhost:\(Self.port(simulatorAddress))   authority: \(files.path("ca.pem"))",
+            "sandbox  https://localhost:\(Self.port(sandboxAddress))",
             "worker   configuration and logs: \(files.directory)", "",
         ]
         if let sample {
@@ -145,23 +159,34 @@ final class LocalStage {
 
     static let stopped = CommandFailure(.failure, "stopped")
 
-    private static func configuration(_ plan: Plan, kafka: String, simulator: String) -> String {
-        let apps = plan.apps.map {
-            "  - {name: \"\($0.name)\", topics: [\"\($0.bundle)\"], credential: team}"
+    private static func port(_ address: String) -> String {
+        String(address.split(separator: ":").last ?? "")
+    }
+
+    private static func configuration(
+        _ plan: Plan, kafka: String, simulator: String, sandbox: String
+    ) -> String {
+        let key =
+            "type: token, key-file: AuthKey.p8, key-id: \(LocalFiles.keyID), team-id: \(LocalFiles.teamID)"
+        let apps = plan.apps.map { app in
+            let credentials = app.isSandbox ? "team-sandbox, team" : "team, team-sandbox"
+            return "  - {name: \"\(app.name)\", topics: [\"\(app.bundle)\"], credential: [\(credentials)]}"
         }
         return """
+            # Written at each start.
             kafka:
               bootstrap-servers: "\(kafka)"
               group-id: \(plan.group)
               # The embedded cluster answers an empty fetch only after this.
               consumer-properties: {fetch.wait.max.ms: 10}
             apns:
-              environment: custom
+              environment: production
               host: localhost
-              port: \(simulator.split(separator: ":").last ?? "")
+              port: \(port(simulator))
               ca-file: ca.pem
             credentials:
-              team: {type: token, key-file: AuthKey.p8, key-id: \(LocalFiles.keyID), team-id: \(LocalFiles.teamID)}
+              team: {\(key)}
+              team-sandbox: {\(key), environment: development, host: localhost, port: \(port(sandbox)), ca-file: ca.pem}
             apps:
             \(apps.joined(separator: "\n"))
             delivery:
