@@ -32,6 +32,9 @@ static const unsigned char dom_js[] = {
 static const unsigned char editor_js[] = {
 #embed "../APNSSimulator/Page/editor.js"
 };
+static const unsigned char faults_js[] = {
+#embed "../APNSSimulator/Page/faults.js"
+};
 static const unsigned char hint_js[] = {
 #embed "../APNSSimulator/Page/hint.js"
 };
@@ -115,6 +118,7 @@ static const struct sluice_page_file files[] = {
     FILE_OF("/devices.js", SCRIPT, devices_js),
     FILE_OF("/dom.js", SCRIPT, dom_js),
     FILE_OF("/editor.js", SCRIPT, editor_js),
+    FILE_OF("/faults.js", SCRIPT, faults_js),
     FILE_OF("/hint.js", SCRIPT, hint_js),
     FILE_OF("/history.js", SCRIPT, history_js),
     FILE_OF("/icon.svg", PICTURE, icon_svg),

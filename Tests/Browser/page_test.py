@@ -618,24 +618,39 @@ def check_pushes(browser, simulator):
 
 
 def check_faults(browser, simulator):
-    """Faults are shown as JSON; a mistake is reported beside the text, a correct text is saved."""
+    """Faults are shown as JSON; a mistake is reported beside the text; a preset that is saved is in force."""
     if not simulator.call("GET", "/api/status")["faults"]:
         raise Skipped("the simulator serves no faults")
     page = browser.open("/#/faults", is_watched=False)
     editor = page.get_by_role("textbox", name="Faults as JSON")
+    force = page.get_by_role("region", name="In force now")
+    save = page.get_by_role("button", name="Save")
     expect(editor).not_to_have_value("")
     former = editor.input_value()
-    browser.inspect(page, "faults")
-    editor.fill("{ not json")
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("alert").get_by_text("This is not JSON", exact=False)).to_be_visible()
-    editor.fill('{"nonsense": 1}')
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("alert").get_by_text("nonsense", exact=False)).to_be_visible()
-    browser.inspect(page, "faults-mistake")
-    editor.fill(former)
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("Saved.")).to_be_visible()
+    try:
+        browser.inspect(page, "faults")
+        editor.fill("{ not json")
+        save.click()
+        expect(page.get_by_role("alert").get_by_text("This is not JSON", exact=False)).to_be_visible()
+        editor.fill('{"nonsense": 1}')
+        save.click()
+        expect(page.get_by_role("alert").get_by_text("nonsense", exact=False)).to_be_visible()
+        browser.inspect(page, "faults-mistake")
+        editor.fill(former)
+        presets = page.get_by_label("Preset").locator("option").all_text_contents()
+        for name in presets:
+            page.get_by_label("Preset").select_option(name)
+            page.get_by_role("button", name="Add to the text").click()
+        save.click()
+        expect(page.get_by_text("Saved.")).to_be_visible()
+        expect(force.get_by_text("stream-limit")).to_be_visible()
+        browser.inspect(page, "faults-in-force")
+        kept = simulator.call("GET", "/api/faults")["timeline"]["faults"]
+        assert len(kept) == len(json.loads(former)["faults"]) + len(presets), kept
+    finally:
+        editor.fill(former)
+        save.click()
+    expect(force.get_by_text("No fault is in force.")).to_be_visible()
 
 
 def check_apps_and_rules(browser, simulator):

@@ -1,4 +1,4 @@
-// Texts in JSON that the simulator keeps: faults, and declarations of apps.
+// Editor of a text in JSON that the simulator keeps; declarations of apps.
 import { h, patch } from "./dom.js";
 import { api } from "./api.js";
 import { appIcon } from "./parts.js";
@@ -6,7 +6,7 @@ import { icon } from "./icons.js";
 import { t } from "./words.js";
 
 /** State of an editor: text, its former form, and the fault. */
-function makeEditor(draw, load, store) {
+export function makeEditor(draw, load, store) {
   const state = { text: "", kept: "", fault: null, isSaved: false, isLoaded: false };
   return {
     state,
@@ -19,6 +19,13 @@ function makeEditor(draw, load, store) {
       } catch (error) {
         state.fault = t("failed", error.message || t("noAnswer"));
       }
+      state.isSaved = false;
+      draw();
+    },
+    /** Replaces the text, which is not stored yet. */
+    change(text) {
+      state.text = text;
+      state.fault = null;
       state.isSaved = false;
       draw();
     },
@@ -44,7 +51,7 @@ function makeEditor(draw, load, store) {
   };
 }
 
-function editorForm(editor, label) {
+export function editorForm(editor, label) {
   const { state } = editor;
   return h("form", { class: "editor", on: { submit: (event) => editor.save(event) } },
     h("label", { class: "field" }, label,
@@ -56,27 +63,6 @@ function editorForm(editor, label) {
     h("div", { class: "buttons" },
       h("button", { type: "button", on: { click: () => editor.load() } }, icon("refresh"), t("reload")),
       h("button", { type: "submit", class: "main-button" }, t("save"))));
-}
-
-export function openFaults(root, page) {
-  const editor = makeEditor(draw, api.faults, api.putFaults);
-  const isServed = () => page.status?.faults === true;
-  draw();
-  if (isServed()) editor.load();
-
-  function draw() {
-    patch(root, h("div", { key: "faults", class: "sheet" },
-      h("h1", {}, t("faults")), h("p", { class: "quiet" }, t("faultsText")),
-      isServed() ? editorForm(editor, t("faultsEditor")) : h("p", { key: "none", class: "none" }, t("faultsAbsent"))));
-  }
-
-  return {
-    resync() {
-      if (isServed() && editor.state.text === editor.state.kept) editor.load();
-      else draw();
-    },
-    close() {},
-  };
 }
 
 export function openApps(root, page, chosen) {

@@ -8,7 +8,8 @@ import { language, languages, number, preferredLanguage, setLanguage, t } from "
 import { openDevices } from "./devices.js";
 import { openDevice } from "./device.js";
 import { openPushes } from "./pushes.js";
-import { openApps, openFaults } from "./editor.js";
+import { openApps } from "./editor.js";
+import { openFaults } from "./faults.js";
 import { loadRules, openRules } from "./rules.js";
 
 const sections = {

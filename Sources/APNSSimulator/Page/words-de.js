@@ -91,6 +91,10 @@ export default {
   "verdict-opened": "Vom Benutzer geöffnet", "verdict-dismissed": "Vom Benutzer gelöscht",
 
   faultsText: "Antworten, die der Simulator statt seiner eigenen gibt, und Störungen seiner Verbindungen. Änderungen wirken sofort.",
+  faultsInForce: "Jetzt in Kraft", noFaults: "Keine Störung ist in Kraft.", preset: "Vorlage", addPreset: "In den Text einfügen",
+  "preset-errors": "Fehler als Antworten", "preset-latency": "Langsame Antworten", "preset-unanswered": "Keine Antworten", "preset-goaway": "GOAWAY, immer wieder",
+  "preset-disconnect": "Geschlossene Verbindungen", "preset-limit": "Stream-Grenze, die flattert", "preset-hole": "Schwarzes Loch", "preset-reads": "Langsames Lesen",
+  "preset-windows": "Fenster nie gutgeschrieben", "preset-throttle": "Drosselung", "preset-expired": "Zertifikat des Servers abgelaufen", "preset-environment": "Umgebungen verwechselt",
   faultsAbsent: "Dieser Simulator bietet keine Störungen.",
   faultsEditor: "Störungen als JSON", notJSON: "Das ist kein JSON: {0}", appsText: "Verhalten der Apps, ohne Code erklärt. Änderungen wirken sofort auf allen Geräten.",
   appEditor: "Erklärung als JSON", newApp: "Neue App", chooseApp: "Eine App wählen, um ihre Erklärung zu sehen.",

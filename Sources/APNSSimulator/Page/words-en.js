@@ -91,6 +91,10 @@ export default {
   "verdict-opened": "Opened by the user", "verdict-dismissed": "Dismissed by the user",
 
   faultsText: "Answers that the simulator gives instead of its own, and faults of its connections. Changes act at once.",
+  faultsInForce: "In force now", noFaults: "No fault is in force.", preset: "Preset", addPreset: "Add to the text",
+  "preset-errors": "Error answers", "preset-latency": "Slow answers", "preset-unanswered": "No answers", "preset-goaway": "GOAWAY, again and again",
+  "preset-disconnect": "Closed connections", "preset-limit": "Stream limit that flaps", "preset-hole": "Black hole", "preset-reads": "Slow reads",
+  "preset-windows": "Window never credited", "preset-throttle": "Throttle", "preset-expired": "Certificate of the server expired", "preset-environment": "Environments mixed up",
   faultsAbsent: "This simulator serves no faults.",
   faultsEditor: "Faults as JSON", notJSON: "This is not JSON: {0}", appsText: "Behaviour of apps, declared without code. Changes act at once on all devices.",
   appEditor: "Declaration as JSON", newApp: "New app", chooseApp: "Choose an app to see its declaration.",
