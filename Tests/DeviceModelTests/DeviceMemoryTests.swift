@@ -7,7 +7,8 @@ import Testing
     /// A million devices with a delivered notification each must fit into a gibibyte with room for the rest. The sum is of
     /// the layouts, because other tests allocate at the same time.
     @Test func aDeviceWithANotificationTakesAtMost900Bytes() {
-        let payload = #"{"aps":{"alert":{"title":"Breaking news","body":"Something has happened"},"badge":1}}"#
+        let payload =
+            #"{"aps":{"alert":{"title":"Breaking news","body":"Something has happened"},"badge":1}}"#
         // Arrays of a million elements have 2^20 places; a hash table has 2^21.
         let places = Double(1 << 20) / 1_000_000
         let inTables =

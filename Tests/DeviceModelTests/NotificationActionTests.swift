@@ -204,6 +204,17 @@ import Testing
         #expect(fault { () throws(DeviceFault) in try script.act(.tap, "a") }?.kind == .impossible)
     }
 
+    @Test func withTheAppItsNotificationsLeave() throws {
+        var script = try Script(settings: { $0.wakesPerHour = 0 })
+        let push = script.push()
+        let held = script.silent()
+        try script.act(.uninstall)
+        #expect(script.fate(push) == "removed")
+        #expect(script.rules(push).last == .notInstalled)
+        #expect(script.fate(held) == "dropped")
+        #expect(script.view.banner == nil)
+    }
+
     @Test func responsesAreBounded() throws {
         var script = try Script()
         for number in 0..<60 {

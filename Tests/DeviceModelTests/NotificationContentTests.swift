@@ -156,7 +156,6 @@ import Testing
     }
 
     @Test func placesOfATextAreFilled() {
-        #expect(FormattedText.members("{a}-{b}-{c", { $0 == "a" ? "1" : nil }) == "1--{c")
         #expect(FormattedText.count("%u of %u %", 3) == "3 of 3 %")
         #expect(FormattedText.fill("%", ["a"]) == "%")
         #expect(FormattedText.fill("%12345$@ %0$@|", ["a"]) == "%12345$@ |")

@@ -138,11 +138,6 @@ extension DeviceWorld {
         }
     }
 
-    /// Frees the attachments of an app that leaves a device.
-    mutating func releaseAttachments(of installation: Installation) {
-        for notification in installation.centre.delivered { releaseAttachments(of: notification) }
-    }
-
     /// Frees the attachments of a notification that has left its list.
     mutating func releaseAttachments(of notification: DeliveredNotification) {
         if let changes = notification.changes?.value { releaseAttachments(changes.attachments) }

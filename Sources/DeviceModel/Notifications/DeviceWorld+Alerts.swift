@@ -34,7 +34,8 @@ extension DeviceWorld {
         guard facts.hasText else { return .extensionSkippedNoAlert }
         guard let installation = installation(push.device, push.app),
             installation.authorization != .denied, installation.authorization != .notDetermined,
-            installation.settings.value.alerts
+            installation.settings.value.alerts,
+            appTable[push.app].permission?.options?.contains("alert") ?? true
         else { return .extensionSkippedAlertsOff }
         return appTable[push.app].serviceExtension == nil ? .extensionSkippedNone : nil
     }

@@ -109,7 +109,7 @@ extension DeviceWorld {
         let drawn = contentExtension(for: content, app: app) != nil
         if drawn, found.shows != nil || found.then == "stay" {
             let status = found.shows.map { shows in
-                FormattedText.members(shows) { $0 == "text" ? text : content.userInfo[$0]?.plainText }
+                Template.fill(shows) { $0 == "text" ? text : content.member($0) }
             }
             _ = with(id, app) { [seed = settings.seed] in $0.centre.setStatus(status, of: name, seed: seed) }
         }

@@ -112,9 +112,7 @@ extension DeviceWorld {
             isInteractive: drawn.isInteractive ?? false,
             fields: drawn.fields.map { field in
                 var field = field
-                field.value = field.value.map { value in
-                    FormattedText.members(value) { content.member($0) }
-                }
+                field.value = field.value.map { value in Template.fill(value) { content.member($0) } }
                 return field
             },
             status: entry.changes?.value.status)
@@ -206,7 +204,7 @@ extension DeviceWorld {
 extension NotificationContent {
     /// Text of a member beside `aps`, else of the content; nil: there is none.
     func member(_ name: String) -> String? {
-        if let value = userInfo[name] { return value.plainText }
+        if let value = JSONValue.object(userInfo).value(at: name) { return value.plainText }
         switch name {
         case "title": return title
         case "subtitle": return subtitle

@@ -78,18 +78,4 @@ enum FormattedText {
         parts.append(rest)
         return parts.joined()
     }
-
-    /// Replaces each `{name}` by the text of `value`; nil leaves the place empty. Braces without an end stay.
-    static func members(_ format: String, _ value: (String) -> String?) -> String {
-        var text = ""
-        var rest = format[...]
-        while let open = rest.firstIndex(of: "{") {
-            let inside = rest.index(after: open)
-            guard let close = rest[inside...].firstIndex(of: "}") else { break }
-            text += rest[..<open]
-            text += value(String(rest[inside..<close])) ?? ""
-            rest = rest[rest.index(after: close)...]
-        }
-        return text + rest
-    }
 }

@@ -86,7 +86,8 @@ extension DeviceWorld {
     mutating func uninstall(_ app: UInt16, on device: UInt32, now: Int64) {
         guard let index = devices[Int(device)]?.installation(app) else { return }
         dismissActivities(app, on: device, now: now)
-        releaseAttachments(of: devices[Int(device)]!.installations[index])
+        remove(app, on: device, .notInstalled, .removed, now: now) { _ in true }
+        dropHeld(app, on: device, .notInstalled, now: now)
         endTokens(app, on: device, now: now)
         for purpose in TokenPurpose.allCases {
             guard let stored = storage.take(StorageKey(device: device, app: app, purpose: purpose)) else {
