@@ -198,6 +198,18 @@ import Testing
         #expect(script.app.badge == 0)
     }
 
+    @Test func withoutTheOptionForAlertsTheServiceExtensionDoesNotRun() throws {
+        var script = try Script { app in
+            app.serviceExtension = ServiceExtensionDeclaration()
+            app.permission = PermissionRequest()
+            app.permission?.options = ["badge"]
+        }
+        let push = script.push(aps: #""alert":"A","mutable-content":1"#)
+        #expect(script.rules(push).contains(.extensionSkippedAlertsOff))
+        #expect(script.rules(push).contains(.noAlerts))
+        #expect(script.view.banner == nil)
+    }
+
     // MARK: - Levels and Focus
 
     @Test func timeSensitivePassesAFocusThatAllowsIt() throws {
@@ -351,14 +363,15 @@ import Testing
             var drawn = ContentExtensionDeclaration(
                 categories: ["message"],
                 fields: [
-                    ContentExtensionDeclaration.Field(kind: "text", label: "From", value: "{from}: {body}"),
+                    ContentExtensionDeclaration.Field(
+                        kind: "text", label: "From", value: "{from.name}: {body}"),
                     ContentExtensionDeclaration.Field(kind: "image", value: "{absent}"),
                 ])
             drawn.hidesDefaultContent = true
             drawn.sizeRatio = -3
             app.contentExtensions = [drawn]
         }
-        script.push(#"{"aps":{"alert":"B","category":"message"},"from":"Ann"}"#)
+        script.push(#"{"aps":{"alert":"B","category":"message"},"from":{"name":"Ann"}}"#)
         script.push()
         let custom = try #require(script.delivered[1].custom)
         #expect(custom.fields.map(\.value) == ["Ann: B", ""])
