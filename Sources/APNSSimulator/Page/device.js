@@ -49,7 +49,7 @@ export function openDevice(root, page, id) {
   }
 
   function accept(found) {
-    const former = device?.banner;
+    const former = device;
     device = found;
     setClock(found.now);
     const entry = found.banner ?? found.lockScreen[0];
@@ -63,7 +63,10 @@ export function openDevice(root, page, id) {
     }
     announced = key;
     if (ui.expanded && !findNotification(found, ui.expanded)) ui.expanded = null;
-    return former;
+    if (!former) return;
+    if (found.call && !former.call) announce(`${t("incomingCall")}: ${page.appName(found.call.app)}`);
+    const asking = found.apps.find((app) => app.isAsking);
+    if (asking && !former.apps.some((app) => app.isAsking)) announce(t("wouldLike", asking.name));
   }
 
   /** Sends an action. `done` runs before the new state is drawn. */

@@ -172,6 +172,7 @@ export function openDevices(root, page) {
       if (card.id !== undefined && shown.get(card.id) === card) shown.delete(card.id);
       card.id = undefined;
       if (!isThere) continue;
+      if (card.position !== position) card.cell.classList.remove("pulse", "pulse-again");
       card.position = position;
       const isActive = position === choice.active;
       card.cell.id = `card-${position}`;
@@ -290,6 +291,8 @@ export function openDevices(root, page) {
           isVisible = true;
         }
       }
+      // Searching and sorting cost the simulator more than a window in the order of the numbers.
+      refresher.pause = isOrdered ? 300 : 1_000;
       if (isVisible) age(true);
       else if (list.some((event) => event.kind === "device")) age(true);
     },
@@ -298,7 +301,7 @@ export function openDevices(root, page) {
       if (total !== null && !choice.query && !choice.filter && !choice.app && known !== total) age(true);
       draw();
     },
-    resync: restart,
+    resync: () => age(true),
     close() {
       isClosed = true;
       clearInterval(ages);
@@ -310,11 +313,11 @@ export function openDevices(root, page) {
   };
 }
 
+/** Starts the animation of a card. Two equal animations take turns, so that each change begins anew. */
 function pulse(cell) {
-  cell.classList.remove("pulse");
-  // Reading the size starts the animation anew.
-  void cell.offsetWidth;
-  cell.classList.add("pulse");
+  const isFirst = cell.classList.contains("pulse");
+  cell.classList.toggle("pulse", !isFirst);
+  cell.classList.toggle("pulse-again", isFirst);
 }
 
 function part(parent, tag, name) {

@@ -20,7 +20,8 @@ export class Live {
     this.waiting = [];
     this.isAsked = false;
     this.mustResync = false;
-    this.wasGone = false;
+    // Events between the first fetches and the stream would be missed.
+    this.wasGone = true;
     this.wait = 500;
     this.connect();
     document.addEventListener("visibilitychange", () => this.ask());

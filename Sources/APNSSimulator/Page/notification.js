@@ -71,10 +71,16 @@ export function centre(device, ui, hooks) {
       .map((identifier) => app.delivered.find((entry) => entry.identifier === identifier)).filter(Boolean) })))
     .filter((entry) => entry.list.length > 0)
     .sort((a, b) => b.list[0].at - a.list[0].at);
-  return h("div", { class: "centre", role: "region", "aria-label": t("notificationCentre") },
+  const close = () => {
+    ui.centre = false;
+    hooks.draw();
+    document.querySelector(".status-time")?.focus();
+  };
+  return h("div", { class: "centre", role: "region", "aria-label": t("notificationCentre"),
+    on: { keydown: (event) => { if (event.key === "Escape") close(); } } },
     h("div", { class: "centre-head" }, h("h2", {}, t("notificationCentre")),
       groups.length > 0 && h("button", { class: "pill", on: { click: () => hooks.act({ action: "clear-all" }) } }, t("clearAll")),
-      h("button", { class: "pill round", "aria-label": t("close"), on: { click: () => { ui.centre = false; hooks.draw(); } } }, icon("close"))),
+      h("button", { class: "pill round", "aria-label": t("close"), on: { click: close } }, icon("close"))),
     h("div", { class: "centre-list", tabindex: "0", role: "group", "aria-label": t("notificationCentre") },
       device.summary.length > 0 && h("div", { key: "summary" }, summaryCard(device)),
       groups.length === 0 && h("p", { key: "none", class: "centre-none" }, t("noNotifications")),

@@ -159,7 +159,7 @@ function refreshStatus() {
     } catch {
       // The event stream reports that the simulator is gone.
     }
-  }, 1_000);
+  }, 2_000);
 }
 
 async function start() {
