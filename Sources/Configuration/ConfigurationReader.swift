@@ -201,9 +201,7 @@ package final class SectionReader {
         return duration
     }
 
-    func size(
-        _ key: String, _ range: ClosedRange<Int>, default defaultValue: Int, help: String
-    ) -> Int {
+    func size(_ key: String, _ range: ClosedRange<Int>, default defaultValue: Int, help: String) -> Int {
         let bounds = "\(SizeText.format(range.lowerBound))…\(SizeText.format(range.upperBound))"
         let value = scalar(
             key, kind: "size \(bounds)", default: SizeText.format(defaultValue), required: false, help: help

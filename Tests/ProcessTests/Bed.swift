@@ -82,18 +82,20 @@ final class Bed {
         ])
         outcomes = try OutcomeTail(kafka, partitions: partitions)
         try directory.write(CertificateAuthority(commonName: "test").privateKeyPEM, to: "team.p8")
+        var devices: [String] = []
+        if let text = options.devices {
+            devices = [
+                "--devices", "--http-port", "0", "--apps", try directory.write(text, to: "apps.yaml"),
+                "--device-jobs", kafka.bootstrapServers, "--device-jobs-topic", kafka.topic("jobs"),
+            ]
+        }
         simulatorArguments =
             [
                 "simulator", "--directory", directory.path, "--stop-with-input", "--ready-file",
                 directory.file("simulator.ready"), "--log", directory.file("pushes.jsonl"), "--log-tokens",
                 "--key", "\(Self.keyID):\(Self.teamID):\(directory.file("team.p8"))",
             ] + (options.hasDevices ? ["--devices", "--http-port", "0"] : []) + options.simulator
-            + (try options.devices.map {
-                [
-                    "--devices", "--http-port", "0", "--apps", try directory.write($0, to: "apps.yaml"),
-                    "--device-jobs", kafka.bootstrapServers, "--device-jobs-topic", kafka.topic("jobs"),
-                ]
-            } ?? [])
+            + devices
         simulator = try FakeClock.start(
             simulatorArguments + ["--port", "0"], offset: options.clockOffset, directory)
         try simulator.waits(for: "the simulator is ready") { directory.read("simulator.ready") != nil }
@@ -106,12 +108,6 @@ final class Bed {
     var now: Int64 { Int64(Date().timeIntervalSince1970 * 1_000) + clockOffset * 1_000 }
 
     // MARK: Simulator
-
-    /// Address of the simulator's API, without a slash at its end; nil without devices.
-    var api: String? {
-        directory.read("simulator.ready")?.split(separator: "\n").first { $0.hasPrefix("page ") }
-            .map { String($0.dropFirst(5).dropLast()) }
-    }
 
     /// Ends the simulator and starts it again on its port. Its log continues in the same file.
     func restartSimulator(with signal: Int32) throws {

@@ -17,7 +17,8 @@ struct DeviceJobsTests {
     private struct API {
         let address: String
 
-        init(_ bed: Bed) throws { address = try #require(bed.api) }
+        /// The page's address has a slash at its end.
+        init(_ bed: Bed) throws { address = String(try #require(bed.page).dropLast()) }
 
         func call(_ method: String, _ path: String, _ body: String? = nil) throws -> [String: Any] {
             var arguments = ["-sS", "-X", method, "\(address)\(path)"]

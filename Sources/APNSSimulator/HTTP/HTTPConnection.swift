@@ -15,6 +15,8 @@ final class HTTPConnection: ReadinessHandler {
     }
 
     private unowned let server: HTTPServer
+    /// Number in the order of arrival.
+    let number: UInt64
     /// Descriptor of the socket, owned; -1 once closed.
     private var descriptor: Int32
     private var registration: Registration?
@@ -48,8 +50,9 @@ final class HTTPConnection: ReadinessHandler {
     private static let mostOutput = 256 << 10
     private static let mostAhead = 64 << 10
 
-    init(server: HTTPServer, descriptor: Int32) {
+    init(server: HTTPServer, descriptor: Int32, number: UInt64) {
         self.server = server
+        self.number = number
         self.descriptor = descriptor
         parser = HTTPRequestParser(limits: server.limits.parser)
         since = server.loop.now

@@ -43,6 +43,7 @@ final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
     private var registration: Registration?
     private var connections: [ObjectIdentifier: HTTPConnection] = [:]
     private var isPaused = false
+    private var admitted: UInt64 = 0
     private(set) var isStopping = false
     private var timer: TimerID?
     private var armedFor = MonotonicTime.distantFuture
@@ -163,7 +164,7 @@ final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
     private func makeRoom() -> Bool {
         guard connections.count >= limits.connections else { return true }
         let replaceable = connections.values.filter { $0.isReplaceable }
-        guard let oldest = replaceable.min(by: { $0.since < $1.since }) else { return false }
+        guard let oldest = replaceable.min(by: { ($0.since, $0.number) < ($1.since, $1.number) }) else { return false }
         oldest.close()
         return true
     }
@@ -173,7 +174,8 @@ final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
         _ = fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK)
         var yes: Int32 = 1
         setsockopt(socket, Int32(IPPROTO_TCP), TCP_NODELAY, &yes, 4)
-        let connection = HTTPConnection(server: self, descriptor: socket)
+        admitted += 1
+        let connection = HTTPConnection(server: self, descriptor: socket, number: admitted)
         connections[ObjectIdentifier(connection)] = connection
         connection.start()
     }
