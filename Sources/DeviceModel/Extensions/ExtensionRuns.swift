@@ -58,6 +58,9 @@ struct ExtensionRuns: Sendable {
         return first.time
     }
 
+    /// Whether an entry in the queue of what is due applies: 0 is the next deadline, other numbers are runs.
+    func awaits(_ run: UInt64, at time: Int64) -> Bool { run == 0 ? scheduled == time : runs[run] != nil }
+
     /// Takes the runs whose time is over, in the order of their deadlines.
     mutating func takeLate(now: Int64) -> [(id: UInt64, run: ExtensionRun)] {
         if let time = scheduled, time <= now { scheduled = nil }

@@ -16,6 +16,17 @@ struct PushStorage: Sendable {
         var rule: DeviceRule
         /// Number that orders the places by the time of storing.
         var order: UInt64
+        /// Entries of the place in the queue of what is due.
+        var entries: Entries
+    }
+
+    /// Times of a place's entries in the queue of what is due. They outlive the push that a newer one replaces, so that
+    /// each place has one entry of a kind.
+    struct Entries: Sendable {
+        /// Time at which the place is looked at for an expired push, in milliseconds since 1970; nil: none is scheduled.
+        var expiry: Int64?
+        /// Next good moment, in milliseconds since 1970; nil: none is scheduled.
+        var moment: Int64?
     }
 
     private var places: [StorageKey: Stored] = [:]
@@ -28,17 +39,22 @@ struct PushStorage: Sendable {
     subscript(key: StorageKey) -> Stored? { places[key] }
 
     /// Stores a push. Returns the push whose place it takes.
-    mutating func store(_ push: TransitPush, at key: StorageKey, rule: DeviceRule, now: Int64) -> Stored? {
+    mutating func store(
+        _ push: TransitPush, at key: StorageKey, rule: DeviceRule, entries: Entries, now: Int64
+    ) -> Stored? {
         stored += 1
-        return places.updateValue(Stored(push: push, since: now, rule: rule, order: stored), forKey: key)
+        return places.updateValue(
+            Stored(push: push, since: now, rule: rule, order: stored, entries: entries), forKey: key)
     }
 
-    /// Removes a push if it still has its place.
-    mutating func take(_ key: StorageKey, push: UInt64? = nil) -> Stored? {
-        guard let found = places[key], push == nil || found.push.number == push else { return nil }
-        places[key] = nil
-        return found
+    /// Changes the times of a place's entries.
+    mutating func schedule(_ key: StorageKey, _ body: (inout Entries) -> Void) {
+        guard places[key] != nil else { return }
+        body(&places[key]!.entries)
     }
+
+    /// Removes a push from its place.
+    mutating func take(_ key: StorageKey) -> Stored? { places.removeValue(forKey: key) }
 
     mutating func removeAll() { places = [:] }
 }

@@ -104,7 +104,8 @@ extension DeviceWorld {
     // MARK: - From APNs to the device
 
     /// Delivers a push, or stores it for a device that is not reachable or rests.
-    mutating func deliver(_ push: TransitPush, now: Int64) {
+    /// - Parameter resting: entries of the place that the push had in the storage; nil for a new push.
+    mutating func deliver(_ push: TransitPush, resting: PushStorage.Entries? = nil, now: Int64) {
         let key = StorageKey(device: push.device, app: push.app, purpose: push.purpose.slot)
         guard let rule = obstacle(push, now: now) else {
             if push.priority == .immediate { wakeForImmediate(push.device, now: now) }
@@ -116,16 +117,30 @@ extension DeviceWorld {
             note(.notStored, push.number, now: now)
             return conclude(.dropped, push.number, device: push.device, app: push.app, now: now)
         }
-        if let former = storage.store(push, at: key, rule: rule, now: now) {
+        let entries = schedule(push, key, rule, resting ?? storage[key]?.entries, now: now)
+        if let former = storage.store(push, at: key, rule: rule, entries: entries, now: now) {
             note(.replacedInStorage, former.push.number, now: now)
             conclude(.replaced, former.push.number, device: push.device, app: push.app, now: now)
         }
         conclude(.stored, push.number, device: push.device, app: push.app, now: now)
-        due.schedule(.stored(key, push: push.number), at: push.expires)
-        if rule == .storedForPower {
-            let wait = Int64(random.next() % UInt64(max(1, settings.goodMoment)))
-            due.schedule(.goodMoment(key, push: push.number), at: now + 1 + wait)
+    }
+
+    /// Schedules what a place of the storage needs beyond its former entries. Returns all entries.
+    private mutating func schedule(
+        _ push: TransitPush, _ key: StorageKey, _ rule: DeviceRule, _ former: PushStorage.Entries?, now: Int64
+    ) -> PushStorage.Entries {
+        var entries = former ?? PushStorage.Entries()
+        if entries.expiry.map({ push.expires < $0 }) ?? true {
+            entries.expiry = push.expires
+            due.schedule(.stored(key), at: push.expires)
         }
+        // The moment is the device's, so that a newer push has the moment of the push before.
+        if rule == .storedForPower, entries.moment == nil {
+            let moment = now + 1 + Int64(random.next() % UInt64(max(1, settings.goodMoment)))
+            entries.moment = moment
+            due.schedule(.goodMoment(key), at: moment)
+        }
+        return entries
     }
 
     /// Rule that keeps a push from its device; nil: none does.
@@ -159,7 +174,7 @@ extension DeviceWorld {
                 continue
             }
             if !forPower, obstacle(stored.push, now: now) != nil {
-                deliver(stored.push, now: now)
+                deliver(stored.push, resting: stored.entries, now: now)
                 continue
             }
             note(.deliveredFromStorage, stored.push.number, now: now)
@@ -173,19 +188,28 @@ extension DeviceWorld {
         deliverStored(device, forPower: true, now: now)
     }
 
-    mutating func expireStored(_ key: StorageKey, push: UInt64, now: Int64) {
-        guard let stored = storage.take(key, push: push) else { return }
-        let isOld = now >= stored.push.at + PushStorage.longest
-        note(isOld ? .storedTooLong : .expiredInStorage, push, now: now)
-        conclude(.expired, push, device: key.device, app: key.app, now: now)
+    /// Drops a push whose time is over. A newer push with a later end has its own look at that end.
+    mutating func expireStored(_ key: StorageKey, now: Int64) {
+        guard let stored = storage[key], stored.entries.expiry == now else { return }
+        let push = stored.push
+        guard push.expires <= now else {
+            storage.schedule(key) { $0.expiry = push.expires }
+            return due.schedule(.stored(key), at: push.expires)
+        }
+        _ = storage.take(key)
+        let isOld = now >= push.at + PushStorage.longest
+        note(isOld ? .storedTooLong : .expiredInStorage, push.number, now: now)
+        conclude(.expired, push.number, device: key.device, app: key.app, now: now)
     }
 
-    mutating func goodMoment(_ key: StorageKey, push: UInt64, now: Int64) {
-        guard let stored = storage[key], stored.push.number == push, stored.rule == .storedForPower,
-            state(key.device).isReachable, let taken = storage.take(key)
-        else { return }
-        note(.deliveredFromStorage, push, now: now)
-        arrive(taken.push, now: now)
+    mutating func goodMoment(_ key: StorageKey, now: Int64) {
+        guard let stored = storage[key], stored.entries.moment == now else { return }
+        guard stored.rule == .storedForPower, state(key.device).isReachable else {
+            return storage.schedule(key) { $0.moment = nil }
+        }
+        _ = storage.take(key)
+        note(.deliveredFromStorage, stored.push.number, now: now)
+        arrive(stored.push, now: now)
     }
 
     /// Hands a push to its lane on the device.

@@ -56,12 +56,13 @@ public struct DeviceWorld: Sendable {
     /// Lets happen what is due until a time, each at its own time.
     public mutating func advance(to now: Int64) {
         while let (time, due) = due.take(until: now) { happen(due, now: time) }
+        if due.isCrowded { compactDue() }
     }
 
     private mutating func happen(_ due: Due, now: Int64) {
         switch due {
-        case .stored(let key, let push): expireStored(key, push: push, now: now)
-        case .goodMoment(let key, let push): goodMoment(key, push: push, now: now)
+        case .stored(let key): expireStored(key, now: now)
+        case .goodMoment(let key): goodMoment(key, now: now)
         case .serviceExtension(let run): extensionIsDue(run, now: now)
         case .banner(let device): bannerIsDue(device, now: now)
         case .summary(let device): showSummary(device: device, now: now)

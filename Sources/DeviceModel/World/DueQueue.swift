@@ -1,10 +1,10 @@
 import HeapModule
 
 /// Something that happens at a time unless the state has changed meanwhile.
-enum Due: Sendable, Equatable {
+enum Due: Sendable, Hashable {
     /// A stored push expires, or its good moment has come.
-    case stored(StorageKey, push: UInt64)
-    case goodMoment(StorageKey, push: UInt64)
+    case stored(StorageKey)
+    case goodMoment(StorageKey)
     /// A service extension is done, or runs out of time.
     case serviceExtension(UInt64)
     /// The banner of a notification that is in no list ends.
@@ -38,6 +38,9 @@ struct DueQueue: Sendable {
 
     private var heap = Heap<Entry>()
     private var scheduled: UInt64 = 0
+    /// Entries above which those that no longer apply are dropped.
+    private var crowd = DueQueue.smallestCrowd
+    private static let smallestCrowd = 1_024
 
     /// Earliest time; nil when nothing is due ever.
     var next: Int64? { heap.min?.time }
@@ -56,5 +59,27 @@ struct DueQueue: Sendable {
         return (first.time, first.due)
     }
 
-    mutating func removeAll() { heap = Heap() }
+    /// Whether the queue may have more entries that no longer apply than others.
+    var isCrowded: Bool { heap.count > crowd }
+
+    /// Drops the entries that no longer apply, and those that say the same as an earlier one.
+    mutating func compact(_ applies: (Due, _ time: Int64) -> Bool) {
+        var kept: [Moment: UInt64] = [:]
+        for entry in heap.unordered where applies(entry.due, entry.time) {
+            let moment = Moment(time: entry.time, due: entry.due)
+            kept[moment] = min(kept[moment] ?? .max, entry.number)
+        }
+        heap = Heap(kept.map { Entry(time: $0.key.time, number: $0.value, due: $0.key.due) })
+        crowd = max(Self.smallestCrowd, 2 * heap.count)
+    }
+
+    private struct Moment: Hashable {
+        var time: Int64
+        var due: Due
+    }
+
+    mutating func removeAll() {
+        heap = Heap()
+        crowd = Self.smallestCrowd
+    }
 }
