@@ -76,6 +76,8 @@ struct PushJournal: Sendable {
         // A broadcast has each rule once, because its record stands for all devices.
         if records[index].device == nil, records[index].steps.contains(where: { $0.rule == rule }) { return }
         let after = UInt32(clamping: now - records[index].at)
+        // An ordinary push has four to six steps.
+        if records[index].steps.isEmpty { records[index].steps.reserveCapacity(6) }
         records[index].steps.append(PushStep(after: after, rule: rule))
     }
 

@@ -30,7 +30,9 @@ extension DeviceWorld {
             conclude(.dropped, number, device: record.device, app: record.app, now: now)
             return .accepted
         }
-        let number = enter(push, token: token, reason: .absent, fate: .accepted, now: now)
+        // The journal, the storage and the list share one copy.
+        let payload = Array(push.payload)
+        let number = enter(push, payload, token: token, reason: .absent, fate: .accepted, now: now)
         note(.accepted, number, now: now)
         devices[Int(record.device)]?.lastPushAt = now
         let latest = now + PushStorage.longest
@@ -41,7 +43,7 @@ extension DeviceWorld {
                 number: number, apnsID: push.apnsID, at: now, device: record.device, app: record.app,
                 token: token, purpose: record.purpose, type: push.type, priority: push.priority,
                 collapseID: push.collapseID.map { String(decoding: $0, as: UTF8.self) }, expires: expires,
-                payload: Array(push.payload)),
+                payload: payload),
             now: now)
         return .accepted
     }
@@ -59,7 +61,7 @@ extension DeviceWorld {
     }
 
     private mutating func enter(
-        _ push: ArrivedPush, token: UInt32?, reason: Reason, fate: Fate, now: Int64
+        _ push: ArrivedPush, _ payload: [UInt8]? = nil, token: UInt32?, reason: Reason, fate: Fate, now: Int64
     ) -> UInt64 {
         let (length, purpose) = TopicSuffix.split(push.topic, type: push.type)
         let app =
@@ -72,7 +74,7 @@ extension DeviceWorld {
                 priority: push.priority, environment: push.environment, reason: reason, fate: fate,
                 expiration: push.expiration,
                 collapseID: push.collapseID.map { String(decoding: $0, as: UTF8.self) },
-                payload: Array(push.payload)))
+                payload: payload ?? Array(push.payload)))
     }
 
     /// Makes a device for an unknown token, as far as the settings allow it.
