@@ -295,7 +295,7 @@ private struct AlertReader {
 
     private mutating func category(_ text: UnsafeRawBufferPointer) -> AlertFacts.Name {
         noteEscapes(text)
-        for category in expected.categories ?? [] where isEqual(text, category.identifier) { return .known }
+        for category in expected.categories ?? [] where isSame(text, category.identifier) { return .known }
         return .unknown
     }
 
@@ -303,14 +303,14 @@ private struct AlertReader {
         noteEscapes(text)
         if text.count == 0 { return .absent }
         guard let sounds = expected.sounds, !isEqual(text, "default") else { return .known }
-        for sound in sounds where isEqual(text, sound) { return .known }
+        for sound in sounds where isSame(text, sound) { return .known }
         return .unknown
     }
 
     private mutating func filter(_ text: UnsafeRawBufferPointer) -> AlertFacts.Name {
         noteEscapes(text)
         guard let filter = expected.filter else { return .known }
-        return isEqual(text, filter) ? .known : .unknown
+        return isSame(text, filter) ? .known : .unknown
     }
 }
 
@@ -321,6 +321,7 @@ private func isEqual(_ bytes: UnsafeRawBufferPointer, _ literal: StaticString) -
     return true
 }
 
-private func isEqual(_ bytes: UnsafeRawBufferPointer, _ text: String) -> Bool {
+/// Another name than that for literals, because a literal would be a `String` by default.
+private func isSame(_ bytes: UnsafeRawBufferPointer, _ text: String) -> Bool {
     text.utf8.count == bytes.count && text.utf8.elementsEqual(bytes)
 }
