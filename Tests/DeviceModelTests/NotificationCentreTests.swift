@@ -422,3 +422,31 @@ import Testing
         #expect(script.world.devices(DeviceQuery()).items[0].lastText == "clear")
     }
 }
+
+@Suite struct GeneratedIdentifierTests {
+    @Test func aGeneratedIdentifierIsFoundByItsValueAndNothingElseIs() {
+        for push in 1...200 as ClosedRange<UInt64> {
+            let text = GeneratedIdentifier.text(push, seed: 7)
+            let name = RequestName(text)
+            #expect(name.generated.map { "\($0)".uppercased() } == text)
+            let entry = DeliveredNotification(
+                identifier: nil, push: push, apnsID: APNSID(high: 0, low: 0), at: 0, payload: [])
+            #expect(entry.isNamed(name, seed: 7))
+            #expect(!entry.isNamed(name, seed: 8))
+            #expect(!entry.isNamed(RequestName(text.lowercased()), seed: 7))
+            #expect(!entry.isNamed(RequestName(GeneratedIdentifier.text(push + 1, seed: 7)), seed: 7))
+        }
+    }
+
+    /// Collapse identifiers that are UUIDs of other forms cost no comparison with generated ones.
+    @Test(arguments: [
+        "123e4567-e89b-42d3-a456-426614174000", "123E4567-E89B-12D3-A456-426614174000",
+        "123E4567-E89B-42D3-C456-426614174000", "123E4567-E89B-42D3-A456-42661417400G",
+        "123E4567-E89B-42D3-A456-4266141740000", "123E4567+E89B-42D3-A456-426614174000", "",
+        "ÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄÄ",
+    ])
+    func aNameThatIsNotGeneratedHasNoValue(_ name: String) {
+        #expect(RequestName(name).generated == nil)
+        #expect(RequestName("123E4567-E89B-42D3-A456-426614174000").generated != nil)
+    }
+}

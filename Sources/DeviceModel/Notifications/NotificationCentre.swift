@@ -25,9 +25,21 @@ struct DeliveredNotification: Sendable {
     /// Request identifier as the app sees it.
     func identifier(seed: UInt64) -> String { identifier ?? GeneratedIdentifier.text(push, seed: seed) }
 
-    func isNamed(_ name: String, seed: UInt64) -> Bool {
-        if let identifier { return identifier == name }
-        return name.utf8.count == APNSID.textLength && GeneratedIdentifier.text(push, seed: seed) == name
+    func isNamed(_ name: RequestName, seed: UInt64) -> Bool {
+        if let identifier { return identifier == name.text }
+        return name.generated.map { GeneratedIdentifier.isIdentifier($0, of: push, seed: seed) } ?? false
+    }
+}
+
+/// Name that a list is searched for.
+struct RequestName {
+    var text: String
+    /// Value of a name that may be generated; nil for every other name.
+    var generated: APNSID?
+
+    init(_ text: String) {
+        self.text = text
+        generated = GeneratedIdentifier.parse(text)
     }
 }
 
@@ -35,10 +47,37 @@ struct DeliveredNotification: Sendable {
 enum GeneratedIdentifier {
     /// Returns a random UUID (RFC 9562 §5.4) in upper case, the same at each call.
     static func text(_ push: UInt64, seed: UInt64) -> String {
-        var random = SeededGenerator(seed: seed ^ 0x6964_656E_7469_6679 &+ push &* 0x9E37_79B9_7F4A_7C15)
-        let high = random.next() & ~0xF000 | 0x4000
-        let low = random.next() & ~(0b11 << 62) | 0b10 << 62
-        return "\(APNSID(high: high, low: low))".uppercased()
+        var random = generator(push, seed: seed)
+        let high = high(&random)
+        return "\(APNSID(high: high, low: low(&random)))".uppercased()
+    }
+
+    /// Value of a text that has the form of a generated identifier; nil for every other text.
+    static func parse(_ text: String) -> APNSID? {
+        // Most names differ in their length, or have lower-case letters.
+        guard text.utf8.count == APNSID.textLength, !text.utf8.contains(where: { $0 > UInt8(ascii: "F") })
+        else { return nil }
+        let bytes = Array(text.utf8)
+        guard let id = bytes.withUnsafeBytes({ APNSID(anyCase: $0) }), id.high & 0xF000 == 0x4000,
+            id.low >> 62 == 0b10
+        else { return nil }
+        return id
+    }
+
+    /// Whether a value is the identifier of a push. Nothing is allocated, because lists are searched at each arrival.
+    static func isIdentifier(_ id: APNSID, of push: UInt64, seed: UInt64) -> Bool {
+        var random = generator(push, seed: seed)
+        return high(&random) == id.high && low(&random) == id.low
+    }
+
+    private static func generator(_ push: UInt64, seed: UInt64) -> SeededGenerator {
+        SeededGenerator(seed: seed ^ 0x6964_656E_7469_6679 &+ push &* 0x9E37_79B9_7F4A_7C15)
+    }
+
+    private static func high(_ random: inout SeededGenerator) -> UInt64 { random.next() & ~0xF000 | 0x4000 }
+
+    private static func low(_ random: inout SeededGenerator) -> UInt64 {
+        random.next() & ~(0b11 << 62) | 0b10 << 62
     }
 }
 
@@ -100,7 +139,8 @@ struct NotificationCentre: Sendable {
 
     /// Place of a notification, searched from the newest; nil: none has the name.
     private func index(_ name: String, seed: UInt64) -> Int? {
-        delivered.lastIndex { $0.isNamed(name, seed: seed) }
+        let name = RequestName(name)
+        return delivered.lastIndex { $0.isNamed(name, seed: seed) }
     }
 
     func notification(_ name: String, seed: UInt64) -> DeliveredNotification? {
