@@ -9,6 +9,15 @@ struct ChannelKey: Hashable, Sendable {
     var channel: String
 }
 
+/// A deleted channel. The app's text is the key, because indices of apps change at a reset.
+struct ClosedChannel: Hashable, Sendable {
+    /// Bundle identifier of the app.
+    var app: String
+    var environment: PushEnvironment
+    /// Identifier in base64.
+    var channel: String
+}
+
 /// Live Activities by the channel that they listen to, and what APNs stores for channels.
 struct ChannelIndex: Sendable {
     struct Subscriber: Sendable, Equatable {
@@ -24,6 +33,8 @@ struct ChannelIndex: Sendable {
         /// First millisecond at which the broadcast is gone.
         var expires: Int64
         var message: ActivityMessage
+        /// Time at which the channel is looked at for an expired broadcast, in milliseconds since 1970.
+        var expiryAt: Int64 = 0
     }
 
     private struct Subscribers: Sendable {
@@ -34,9 +45,9 @@ struct ChannelIndex: Sendable {
 
     private var subscribers: [ChannelKey: Subscribers] = [:]
     private var stored: [ChannelKey: StoredBroadcast] = [:]
-    private var closed: Set<ChannelKey> = []
+    private var closed: Set<ClosedChannel> = []
     /// Deleted channels that are remembered. Identifiers are never given out again.
-    private var closedOrder: [ChannelKey] = []
+    private var closedOrder: [ClosedChannel] = []
     /// Place of the oldest closed channel once the memory is full.
     private var oldestClosed = 0
 
@@ -82,33 +93,51 @@ struct ChannelIndex: Sendable {
     }
 
     /// Stores a broadcast in place of the former one; nil stores nothing.
-    mutating func store(_ broadcast: StoredBroadcast?, for key: ChannelKey, now: Int64) {
+    /// - Returns: the former broadcast, the one that leaves because there are too many, and the time at which the channel
+    ///   must be looked at; nil when that is scheduled.
+    mutating func store(
+        _ broadcast: StoredBroadcast?, for key: ChannelKey
+    ) -> (former: StoredBroadcast?, surplus: StoredBroadcast?, expiryAt: Int64?) {
+        let former = stored.removeValue(forKey: key)
+        guard var broadcast else { return (former, nil, nil) }
+        let isScheduled = former.map { $0.expiryAt <= broadcast.expires } ?? false
+        broadcast.expiryAt = isScheduled ? former!.expiryAt : broadcast.expires
         stored[key] = broadcast
-        if stored.count > Self.mostRemembered {
-            stored = stored.filter { $0.value.expires > now }
-            if stored.count > Self.mostRemembered,
-                let oldest = stored.min(by: { $0.value.number < $1.value.number })
-            {
-                stored[oldest.key] = nil
-            }
+        var surplus: StoredBroadcast?
+        if stored.count > Self.mostRemembered,
+            let oldest = stored.min(by: { $0.value.number < $1.value.number })
+        {
+            surplus = stored.removeValue(forKey: oldest.key)
         }
+        return (former, surplus, isScheduled ? nil : broadcast.expires)
+    }
+
+    /// Time at which a channel is looked at; nil: the channel stores nothing.
+    func expiryAt(_ key: ChannelKey) -> Int64? { stored[key]?.expiryAt }
+
+    /// Takes a broadcast whose time is over, or returns the time of the next look at the channel.
+    mutating func expire(_ key: ChannelKey, now: Int64) -> (expired: StoredBroadcast?, next: Int64?) {
+        guard let found = stored[key], found.expiryAt == now else { return (nil, nil) }
+        if found.expires <= now { return (stored.removeValue(forKey: key), nil) }
+        stored[key]!.expiryAt = found.expires
+        return (nil, found.expires)
     }
 
     // MARK: - Existence
 
     /// Whether a channel may exist: the identifier is well formed, and the channel was not deleted.
-    func isOpen(_ key: ChannelKey) -> Bool {
-        let text = key.channel.utf8
+    func isOpen(_ channel: ClosedChannel) -> Bool {
+        let text = channel.channel.utf8
         guard (1...Self.longestIdentifier).contains(text.count), text.count % 4 == 0,
             Base64.decode(text) != nil
         else {
             return false
         }
-        return !closed.contains(key)
+        return !closed.contains(channel)
     }
 
     /// Remembers that a channel was deleted. Its stored broadcast may still be delivered.
-    mutating func close(_ key: ChannelKey) {
+    mutating func close(_ key: ClosedChannel) {
         guard closed.insert(key).inserted else { return }
         if closedOrder.count < Self.mostRemembered { return closedOrder.append(key) }
         closed.remove(closedOrder[oldestClosed])

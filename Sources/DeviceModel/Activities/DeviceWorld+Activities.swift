@@ -99,8 +99,9 @@ extension DeviceWorld {
         let running = installation(device, app)?.activities?.value.running ?? 0
         guard running < settings.maximumActivities else { return .activityLimit }
         guard let channel = start.channel else { return nil }
-        let key = ChannelKey(app: app, environment: start.environment, channel: channel)
-        return channels.isOpen(key) ? nil : .channelUnknown
+        let known = ClosedChannel(
+            app: appTable[app].bundle, environment: start.environment, channel: channel)
+        return channels.isOpen(known) ? nil : .channelUnknown
     }
 
     /// Starts an activity that may start. Returns its number.

@@ -32,7 +32,7 @@ extension DeviceWorld {
         let seconds = min(max(broadcast.expiration, 0), Milliseconds.largest / 1_000)
         let expires = min(seconds * 1_000, now + ChannelIndex.longest)
         let isStored = broadcast.isStored && expires > now
-        channels.store(
+        store(
             isStored
                 ? ChannelIndex.StoredBroadcast(
                     number: number, priority: broadcast.priority, expires: expires, message: message) : nil,
@@ -79,6 +79,33 @@ extension DeviceWorld {
 
     // MARK: - Storage
 
+    /// Stores a channel's newest broadcast, and concludes the one that leaves.
+    private mutating func store(
+        _ broadcast: ChannelIndex.StoredBroadcast?, for key: ChannelKey, now: Int64
+    ) {
+        let (former, surplus, expiryAt) = channels.store(broadcast, for: key)
+        for leaving in [former, surplus] {
+            if let leaving { leave(leaving, .replacedInStorage, .replaced, now: now) }
+        }
+        if let expiryAt { due.schedule(.broadcast(key), at: expiryAt) }
+    }
+
+    /// Concludes a broadcast that leaves the storage. A broadcast that reached an activity keeps its fate.
+    private mutating func leave(
+        _ broadcast: ChannelIndex.StoredBroadcast, _ rule: DeviceRule, _ fate: Fate, now: Int64
+    ) {
+        guard let record = journal[broadcast.number], record.fate == .stored else { return }
+        note(rule, broadcast.number, now: now)
+        conclude(fate, broadcast.number, device: nil, app: record.app, now: now)
+    }
+
+    /// Drops a channel's broadcast whose time is over.
+    mutating func expireBroadcast(_ key: ChannelKey, now: Int64) {
+        let (expired, next) = channels.expire(key, now: now)
+        if let expired { leave(expired, .expiredInStorage, .expired, now: now) }
+        if let next { due.schedule(.broadcast(key), at: next) }
+    }
+
     /// Delivers the stored broadcast of each channel that the device listens to, and makes missing update tokens.
     mutating func replayBroadcasts(_ device: UInt32, now: Int64) {
         guard Int(device) < devices.count, let found = devices[Int(device)] else { return }
@@ -111,7 +138,6 @@ extension DeviceWorld {
         app bundle: String, channel: String, environment: PushEnvironment, now: Int64
     ) {
         advance(to: now)
-        guard let app = appTable.find(bundle) else { return }
-        channels.close(ChannelKey(app: app, environment: environment, channel: channel))
+        channels.close(ClosedChannel(app: bundle, environment: environment, channel: channel))
     }
 }

@@ -26,6 +26,7 @@ extension DeviceWorld {
         case .handler: true
         case .activity(let id, let app, let number):
             installation(id, app)?.activities?.value[number]?.wakeAt == time
+        case .broadcast(let key): channels.expiryAt(key) == time
         }
     }
 

@@ -72,6 +72,7 @@ public struct DeviceWorld: Sendable {
         case .handler(let device, let app, let push): endHandler(device, app, push: push, now: now)
         case .activity(let device, let app, let activity):
             activityIsDue(device: device, app: app, activity: activity, now: now)
+        case .broadcast(let key): expireBroadcast(key, now: now)
         }
     }
 

@@ -19,6 +19,8 @@ enum Due: Sendable, Hashable {
     case handler(device: UInt32, app: UInt16, push: UInt64)
     /// A Live Activity becomes stale, ends or is dismissed.
     case activity(device: UInt32, app: UInt16, UInt64)
+    /// A channel's stored broadcast expires.
+    case broadcast(ChannelKey)
 }
 
 /// Things that are due, earliest first; with the same time in the order of their scheduling.

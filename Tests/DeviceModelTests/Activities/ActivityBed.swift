@@ -90,6 +90,15 @@ struct ActivityBed {
         return rules
     }
 
+    /// Sends a push for an unknown token of an app, for which a device is made.
+    mutating func adopt(_ app: String, _ payload: String = ActivityBed.start()) {
+        now += 1
+        let token = Hexadecimal.encode(app.utf8)
+        _ = world.push(
+            token: token, topic: "\(app).push-type.liveactivity", type: .liveActivity,
+            priority: .powerAware, payload: payload, now: now)
+    }
+
     /// Starts an activity and returns it.
     mutating func started(_ changes: [String: String?] = [:]) throws -> ActivityView {
         push(Self.start(changes))

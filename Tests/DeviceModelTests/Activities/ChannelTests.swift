@@ -129,8 +129,65 @@ import Testing
         #expect(try bed.activity(activity.id).leading == "1")
         bed.world.reset(now: bed.now)
         #expect(bed.world.channels.count == 0)
-        #expect(
-            !bed.world.channels.isOpen(ChannelKey(app: 0, environment: .production, channel: "AAAA")))
+        #expect(!bed.world.channels.isOpen(Self.closed("AAAA")))
+    }
+
+    private static func closed(_ channel: String) -> ClosedChannel {
+        ClosedChannel(app: ActivityBed.bundle, environment: .production, channel: channel)
+    }
+
+    @Test func aDeletedChannelOfAnAppThatAPushMadeStaysDeletedAfterAReset() throws {
+        var bed = try ActivityBed()
+        // The app is made by its first push, and has another index after the reset.
+        for app in ["com.example.other", "com.example.made"] { bed.adopt(app) }
+        bed.world.closeChannel(
+            app: "com.example.made", channel: "AAAA", environment: .production, now: bed.now)
+        // A channel can be deleted before the devices know its app.
+        bed.world.closeChannel(
+            app: "com.example.late", channel: "AAAA", environment: .production, now: bed.now)
+        bed.world.reset(now: bed.now)
+        for app in ["com.example.made", "com.example.other", "com.example.late"] {
+            bed.adopt(app, ActivityBed.start(Self.listens))
+            let rules = bed.rules
+            #expect(rules.last == (app == "com.example.other" ? "channel-subscribed" : "channel-unknown"))
+        }
+    }
+
+    // MARK: - Fates of stored broadcasts
+
+    @Test func aStoredBroadcastThatIsReplacedOrExpiresHasThatFate() throws {
+        var bed = try ActivityBed()
+        _ = try bed.started(Self.listens)
+        try bed.perform(DeviceAction(.airplane, on: true))
+        let end = bed.now / 1_000 + 60
+        bed.broadcast(ActivityBed.update(1, at: 150), expiration: end + 1_000)
+        let first = bed.world.status(now: bed.now).pushes
+        bed.broadcast(ActivityBed.update(2, at: 151), expiration: end)
+        #expect(bed.world.push(first)?.fate == "replaced")
+        #expect(bed.world.push(first)?.steps.last?.rule == "replaced-in-storage")
+        #expect(bed.fate == "stored")
+        bed.world.advance(to: end * 1_000 - 1)
+        #expect(bed.fate == "stored")
+        bed.world.advance(to: end * 1_000)
+        #expect(bed.fate == "expired")
+        #expect(bed.rules.last == "expired-in-storage")
+    }
+
+    @Test func aStoredBroadcastThatReachedADeviceKeepsItsFate() throws {
+        var bed = try ActivityBed()
+        _ = try bed.started(Self.listens)
+        bed.broadcast(ActivityBed.update(1, at: 150), expiration: bed.now / 1_000 + 60)
+        bed.pass(70_000)
+        #expect(bed.fate == "updated")
+    }
+
+    @Test func manyBroadcastsOfAChannelHaveOneEntryOfWhatIsDue() throws {
+        var bed = try ActivityBed()
+        let before = bed.world.due.count
+        for number in 1...2_000 { bed.broadcast(ActivityBed.update(1, at: number)) }
+        #expect(bed.world.due.count == before + 1)
+        bed.pass(2 * ChannelIndex.longest)
+        #expect(bed.world.due.count == before)
     }
 
     @Test func theMemoryOfDeletedChannelsAndStoredBroadcastsIsBounded() throws {
@@ -143,15 +200,16 @@ import Testing
         let message = ActivityMessage(Array(ActivityBed.update(1, at: 1).utf8))
         let count = ChannelIndex.mostRemembered + 10
         for number in 1...count {
-            index.close(key(number))
-            index.store(
+            index.close(Self.closed(key(number).channel))
+            _ = index.store(
                 ChannelIndex.StoredBroadcast(
                     number: UInt64(number), priority: .immediate, expires: 1_000, message: message),
-                for: key(number), now: 0)
+                for: key(number))
         }
-        #expect((1...count).count { !index.isOpen(key($0)) } == ChannelIndex.mostRemembered)
+        #expect(
+            (1...count).count { !index.isOpen(Self.closed(key($0).channel)) } == ChannelIndex.mostRemembered)
         #expect((1...count).count { index.stored(key($0), now: 0) != nil } == ChannelIndex.mostRemembered)
-        #expect(index.isOpen(key(1)))
+        #expect(index.isOpen(Self.closed(key(1).channel)))
         #expect(index.stored(key(1), now: 0) == nil)
         #expect(index.stored(key(count), now: 1_000) == nil)
     }
