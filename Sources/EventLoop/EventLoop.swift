@@ -5,8 +5,8 @@ import Synchronization
 /// A thread that waits with epoll for descriptors, timers and work from other threads, and runs their handlers one
 /// after another. The order of a turn is: wait, readiness, inbox, timers, then the handlers of the turn's end, which
 /// gather writes.
-// Sendable: only the loop's own thread uses the state, except for the inbox, the stop flag and the thread's lock. Other
-// threads may use the state before `start()`.
+// Sendable: only the loop's own thread uses the state, except for the inbox, the stop flag, the thread's lock and its
+// identity, which are made for several threads. Other threads may use the state before `start()`.
 public final class EventLoop: @unchecked Sendable {
     /// Name of the loop and its thread.
     public let name: String
@@ -22,7 +22,9 @@ public final class EventLoop: @unchecked Sendable {
     private let inbox = Mutex(Inbox())
     private let stopping = Atomic<Bool>(false)
     private let thread = Mutex<pthread_t?>(nil)
-    private var owner: pthread_t?
+    /// The loop's thread while it runs, 0 otherwise; any thread reads it. The thread itself sees its own store, and
+    /// another thread never finds itself there.
+    private let owner = Atomic<UInt>(0)
 
     private struct Slot {
         var fileDescriptor: Int32 = -1
@@ -144,7 +146,7 @@ public final class EventLoop: @unchecked Sendable {
     // MARK: The loop's thread
 
     /// Whether the caller is on the loop's thread.
-    public var isCurrent: Bool { owner.map { pthread_equal($0, pthread_self()) != 0 } ?? false }
+    public var isCurrent: Bool { owner.load(ordering: .relaxed) == UInt(pthread_self()) }
 
     /// Reads the clock again, for code that has worked long within a turn.
     public func refreshNow() {
@@ -230,7 +232,7 @@ public final class EventLoop: @unchecked Sendable {
         sigfillset(&signals)
         pthread_sigmask(SIG_BLOCK, &signals, nil)
         sluice_set_thread_name(name)
-        owner = pthread_self()
+        owner.store(UInt(pthread_self()), ordering: .relaxed)
         withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: Self.eventsPerTurn) { events in
             while !stopping.load(ordering: .acquiring) {
                 turn(events)
@@ -241,6 +243,8 @@ public final class EventLoop: @unchecked Sendable {
         for slot in slots.indices { slots[slot].handler = nil }
         turnEnd.removeAll()
         timers = TimerHeap()
+        // A later thread can get the same identity.
+        owner.store(0, ordering: .relaxed)
     }
 
     private func turn(_ events: UnsafeMutableBufferPointer<epoll_event>) {

@@ -38,6 +38,21 @@ import Testing
         #expect(count.load(ordering: .relaxed) == 100)
     }
 
+    /// The system gives the identity of a thread that has ended to later threads.
+    @Test func threadsAfterTheLoopsEndAreNotTakenForTheLoops() throws {
+        let loop = try EventLoop(name: "test")
+        loop.start()
+        loop.stop()
+        loop.join()
+        for index in 0..<16 {
+            let later = try EventLoop(name: "later-\(index)")
+            later.start()
+            #expect(later.runBlocking { !loop.isCurrent && later.isCurrent })
+            later.stop()
+            later.join()
+        }
+    }
+
     final class Recorder: ReadinessHandler, TimerHandler, TurnEndHandler, @unchecked Sendable {
         // Sendable because only the loop's thread uses the recorder until `done` is set.
         var events: [String] = []
