@@ -13,7 +13,8 @@ public struct Readiness: OptionSet, Sendable {
     public static let read = Readiness(rawValue: 1 << 0)
     /// A write accepts bytes at once.
     public static let write = Readiness(rawValue: 1 << 1)
-    /// The peer closed, or the descriptor is unusable. Always reported.
+    /// The peer closed, or the descriptor is unusable. Always reported, except for a peer that has ended its own side
+    /// alone: that is reported to those who watch for `hangup` or `read`.
     public static let hangup = Readiness(rawValue: 1 << 2)
     /// An error is pending on the descriptor. Always reported.
     public static let error = Readiness(rawValue: 1 << 3)
@@ -31,6 +32,7 @@ public struct Readiness: OptionSet, Sendable {
         var events: UInt32 = 0
         if contains(.read) { events |= EPOLLIN.rawValue | EPOLLRDHUP.rawValue }
         if contains(.write) { events |= EPOLLOUT.rawValue }
+        if contains(.hangup) { events |= EPOLLRDHUP.rawValue }
         return events
     }
 }

@@ -287,6 +287,17 @@ import Testing
         #expect(client.inbox.goAway == nil)
     }
 
+    @Test func clientThatLeavesABlackHoleLeavesNoConnection() throws {
+        do {
+            let client = try connect()
+            try play(.blackHole(share: 1))
+            _ = client.submit(fixture.good())
+            try client.send()
+        }
+        try eventually("the end") { fixture.simulator.summary.openConnections == 0 }
+        #expect(fixture.simulator.summary.accepted == 1)
+    }
+
     @Test func blackHoleAcceptsConnectionsAndServesThemAfterItsEnd() throws {
         try play(.blackHole(share: 1))
         let status = Mutex(0)

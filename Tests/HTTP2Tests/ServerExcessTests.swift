@@ -112,14 +112,42 @@ private typealias Frame = RawClient.Frame
         try client.begin()
         try client.send(RawClient.request(1, body: "{}"))
         try eventually("the request") { server.log.requests.count == 1 }
-        server.loop.execute {
+        // Each turn sends one frame.
+        for limit in 1...UInt32(ServerStreamLimit.mostUnacknowledged + 10) {
+            server.loop.runBlocking { held.all { $0.maximumConcurrentStreams = limit } }
+        }
+        #expect(try client.untilClosed()?.errorCode == 4)
+    }
+
+    @Test func limitsOfATurnAreSentAsOneWithTheLastValue() throws {
+        let held = HeldStreams()
+        let server = try ServerFixture(respond: { request, connection in held.hold(request, connection) })
+        let client = try server.connect()
+        try client.begin()
+        _ = try client.next(Frame.settings)
+        try client.send(RawClient.request(1, body: "{}"))
+        try eventually("the request") { server.log.requests.count == 1 }
+        server.loop.runBlocking {
             held.all { connection in
                 for limit in 1...UInt32(ServerStreamLimit.mostUnacknowledged + 10) {
                     connection.maximumConcurrentStreams = limit
                 }
             }
         }
-        #expect(try client.untilClosed()?.errorCode == 4)
+        // A limit that is back at the announced one needs no frame.
+        server.loop.runBlocking {
+            held.all { connection in
+                let limit = connection.maximumConcurrentStreams
+                connection.maximumConcurrentStreams = 1
+                connection.maximumConcurrentStreams = limit
+            }
+        }
+        server.loop.runBlocking { held.answerAll() }
+        var limits: [UInt32?] = []
+        while let frame = try client.next(), frame.type != Frame.headers {
+            if frame.type == Frame.settings, frame.flags & 1 == 0 { limits.append(frame.settings[3]) }
+        }
+        #expect(limits == [UInt32(ServerStreamLimit.mostUnacknowledged + 10)])
     }
 
     @Test func answerToHEADHasNoContent() throws {
@@ -171,6 +199,24 @@ private typealias Frame = RawClient.Frame
         #expect(try client.next(Frame.ping)?.flags == 1)
     }
 
+    @Test func silentConnectionEndsWithItsClientAndDropsTheUnreadBytes() throws {
+        let held = HeldStreams()
+        let server = try ServerFixture(respond: { request, connection in
+            held.hold(request, connection)
+            connection.isSilent = true
+        })
+        do {
+            let client = try server.connect()
+            try client.begin()
+            try client.send(RawClient.request(1, body: "{}"))
+            try eventually("the request") { server.log.requests.count == 1 }
+            try client.send(RawClient.request(3, body: "{}"))
+        }
+        try eventually("the end") { server.log.closed.count == 1 }
+        #expect(server.log.requests.count == 1)
+        withExtendedLifetime(held) {}
+    }
+
     @Test func readRateLimitsTheBytesThatAreReadAtOnce() throws {
         var pace = ReadPace(bytesPerSecond: 1_000)
         #expect(pace.mostBytes == 100)
@@ -208,13 +254,18 @@ private typealias Frame = RawClient.Frame
 @Suite struct ServerStreamLimitTests {
     @Test func limitIsViolatedOnlyWhenNoLimitOnItsWayAllowsTheStream() {
         var limit = ServerStreamLimit(10)
-        limit.send(10)
+        #expect(!limit.isDue)
+        limit.announce()
         #expect(!limit.isViolated(open: 1_000_000))
         limit.acknowledge()
         #expect(!limit.isViolated(open: 9))
         #expect(limit.isViolated(open: 10))
-        limit.send(1)
-        limit.send(5)
+        for number: UInt32 in [1, 5] {
+            limit.current = number
+            #expect(limit.isDue)
+            limit.announce()
+            #expect(!limit.isDue)
+        }
         #expect(limit.current == 5)
         #expect(!limit.isViolated(open: 9))
         limit.acknowledge()

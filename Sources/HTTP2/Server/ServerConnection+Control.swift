@@ -29,32 +29,34 @@ public struct ServerGoAway: Sendable, Equatable {
 
 /// Controls for the handler of a connection. Loop's thread only.
 extension ServerConnection {
-    /// SETTINGS_MAX_CONCURRENT_STREAMS. A change is sent with the end of this turn. Streams above the limit meet
-    /// ``ServerOptions/excessStreams``.
+    /// SETTINGS_MAX_CONCURRENT_STREAMS, in force at once. The last change of a turn is sent with its end, or when the
+    /// connection can be written again. Streams above the limit meet ``ServerOptions/excessStreams``.
     public var maximumConcurrentStreams: UInt32 {
         get { streamLimit.current }
         set {
             guard newValue != streamLimit.current else { return }
-            guard let session else {
-                streamLimit = ServerStreamLimit(newValue)
-                return
-            }
-            var entry = setting(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, ServerSessionFactory.unlimited)
-            nghttp2_submit_settings(session, noFlags, &entry, 1)
-            announce(newValue)
-            if streamLimit.isOverdue {
-                var end = ServerGoAway(errorCode: UInt32(NGHTTP2_SETTINGS_TIMEOUT.rawValue))
-                end.end = .now
-                goAway(end)
-            }
-            requestTurnEnd()
+            streamLimit.current = newValue
+            if session != nil { requestTurnEnd() }
         }
     }
 
-    /// Records the limit that the SETTINGS just submitted shall carry.
-    func announce(_ limit: UInt32) {
-        streamLimit.send(limit)
-        outputFilter.replaceLimit(with: limit)
+    /// Submits SETTINGS with the stream limit, if the client does not have it. At most one frame a turn, so that limits
+    /// that replace each other within a turn cost the client no acknowledgements.
+    func submitStreamLimit() {
+        guard let session, streamLimit.isDue else { return }
+        var entry = setting(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, ServerSessionFactory.unlimited)
+        nghttp2_submit_settings(session, noFlags, &entry, 1)
+        announceStreamLimit()
+        guard streamLimit.isOverdue else { return }
+        var end = ServerGoAway(errorCode: UInt32(NGHTTP2_SETTINGS_TIMEOUT.rawValue))
+        end.end = .now
+        goAway(end)
+    }
+
+    /// Records that the SETTINGS just submitted carry the stream limit.
+    func announceStreamLimit() {
+        streamLimit.announce()
+        outputFilter.replaceLimit(with: streamLimit.current)
     }
 
     /// Sends GOAWAY. No more streams are accepted, the open ones are finished, then the connection is closed.
@@ -113,7 +115,7 @@ extension ServerConnection {
     // MARK: - Disturbances
 
     /// Whether the connection neither reads nor writes, as one whose packets are lost. Bytes wait until the silence ends.
-    /// A client that closes meanwhile is noticed at the end.
+    /// A client that closes meanwhile ends the connection, whose unread bytes are dropped.
     public var isSilent: Bool {
         get { isSilenced }
         set {

@@ -166,6 +166,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
     public func turnEnded() {
         isTurnEndDue = false
         guard state != .closed, state != .lingering else { return }
+        if !isWriteBlocked, !isSilenced { submitStreamLimit() }
         flush()
         if !table.pointee.refusedWithData.isEmpty, !isWriteBlocked, !isSilenced {
             answerRefusedData()
@@ -193,7 +194,8 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         isReadPaused = shallPause
         var wanted: Readiness = isReadPaused || isReadPaced ? [] : [.read]
         if isWriteBlocked || readWantsWrite { wanted.insert(.write) }
-        setInterest(isSilenced ? [] : wanted)
+        // A client that leaves a silent connection frees its descriptor.
+        setInterest(isSilenced ? .hangup : wanted)
     }
 
     private func shakeHands() {
@@ -218,7 +220,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         wasOpened = true
         handler?.connectionOpened(self)
         session = listener.sessions.makeSession(table: table)
-        announce(streamLimit.current)
+        announceStreamLimit()
         guard session != nil else { return close(.protocolError("no memory for a session")) }
         lastInput = loop.now
         if let timer { loop.cancel(timer) }
@@ -325,6 +327,7 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
         timer = nil
         continuation = nil
         if case .byClient = reason {
+            if isSilenced { transport.abandonOutput() }
             state = .closed
         } else {
             transport.endOutput()

@@ -13,7 +13,9 @@ public enum ExcessStreams: String, Sendable, CaseIterable {
 /// connection enforces this limit.
 struct ServerStreamLimit {
     /// The limit in force.
-    private(set) var current: UInt32
+    var current: UInt32
+    /// The limit of the last SETTINGS frame; nil before the first.
+    private var announced: UInt32?
     /// The limit that the client has acknowledged last; the highest number before the first acknowledgement.
     private var acknowledged = UInt32.max
     /// Limits that were sent since, in the order of sending.
@@ -27,12 +29,15 @@ struct ServerStreamLimit {
     /// Whether the client leaves too many SETTINGS unacknowledged.
     var isOverdue: Bool { unacknowledged.count > Self.mostUnacknowledged }
 
+    /// Whether the client is to learn of the limit in force by a further SETTINGS frame.
+    var isDue: Bool { announced != nil && announced != current }
+
     init(_ limit: UInt32) { current = limit }
 
-    /// Records a limit that a SETTINGS frame carries to the client.
-    mutating func send(_ limit: UInt32) {
-        current = limit
-        unacknowledged.append(limit)
+    /// Records that a SETTINGS frame carries the limit in force to the client.
+    mutating func announce() {
+        announced = current
+        unacknowledged.append(current)
     }
 
     /// Records the client's acknowledgement of the oldest unacknowledged SETTINGS.

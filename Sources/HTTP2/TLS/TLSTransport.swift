@@ -313,6 +313,9 @@ public final class TLSTransport {
         if fileDescriptor >= 0 { _ = shutdown(fileDescriptor, Int32(SHUT_WR)) }
     }
 
+    /// Ends the output without `close_notify`, as a peer does whose packets are lost.
+    func abandonOutput() { isBroken = true }
+
     /// Reads raw bytes from the socket and drops them, at most a megabyte per call. Returns true once the peer has
     /// ended.
     public func discardInput() -> Bool {
