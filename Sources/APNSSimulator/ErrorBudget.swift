@@ -12,9 +12,14 @@ struct ErrorBudget: Equatable {
     private(set) var remaining: Double
     /// Time of the last answer.
     private var updatedAt: UInt64
+    /// Step of the stream limit, from 0 (a single stream) to 4 (all streams).
+    private var step = 4
 
     /// Points that `BadDeviceToken` costs. Other counted errors cost 1.
     static let badDeviceTokenCost = 4.0
+    /// Eighths of the budget that must be left above a threshold before the stream limit rises over it again, so that
+    /// good and bad pushes in turn don't change the limit each time.
+    static let riseMargin = 0.5
     /// Points that an accepted push gives back.
     static let acceptedGain = 1.0
     /// Time in which an empty budget becomes full again without a push.
@@ -45,17 +50,25 @@ struct ErrorBudget: Equatable {
         updatedAt = now
         if reason == .absent { remaining += Self.acceptedGain }
         remaining = max(min(remaining, full) - Self.cost(of: reason), 0)
+        updateStep()
         return remaining == 0
     }
 
+    private mutating func updateStep() {
+        let eighths = remaining * 8 / Double(capacity)
+        let fallen = min(Int(eighths), 4)
+        let risen = min(Int(max(eighths - Self.riseMargin, 0)), 4)
+        step = fallen < step ? fallen : max(step, risen)
+    }
+
     /// Returns the stream limit: all streams above half of the budget, then a half, a quarter and an eighth of them. A
-    /// single stream is left in the last eighth of the budget.
+    /// single stream is left in the last eighth of the budget. The limit rises some points later than it falls.
     func limit(of maximum: UInt32) -> UInt32 {
-        switch remaining * 8 / Double(capacity) {
+        switch step {
         case 4...: maximum
-        case 3..<4: max(maximum / 2, 1)
-        case 2..<3: max(maximum / 4, 1)
-        case 1..<2: max(maximum / 8, 1)
+        case 3: max(maximum / 2, 1)
+        case 2: max(maximum / 4, 1)
+        case 1: max(maximum / 8, 1)
         default: 1
         }
     }

@@ -18,6 +18,8 @@ extension PushHandler {
             tokenStreams = shard.options.streamsBeforeToken
         }
         if budget?.record(reason, now: shard.loop.now.nanoseconds) == true {
+            // The open requests of a connection that ends are judged too.
+            guard connection.isOpen else { return }
             shard.counters.add(.exhausted)
             return connection.goAway(debugData: "{\"reason\":\"\(reason.name)\"}")
         }

@@ -35,6 +35,11 @@ import Testing
         #expect(budget.remaining == 20)
         for _ in 0..<30 { _ = budget.record(.absent, now: 0) }
         #expect(budget.remaining == 50)
+        #expect(budget.limit(of: 1_000) == 500)
+        for _ in 0..<7 { _ = budget.record(.absent, now: 0) }
+        #expect(budget.limit(of: 1_000) == 1_000)
+        for _ in 0..<7 { _ = budget.record(.badTopic, now: 0) }
+        #expect(budget.remaining == 50)
         #expect(budget.limit(of: 1_000) == 1_000)
         _ = budget.record(.unregistered, now: 60_000_000_000)
         #expect(abs(budget.remaining - 60) < 0.001)
@@ -43,6 +48,36 @@ import Testing
         // A clock that goes back changes nothing.
         _ = budget.record(.badTopic, now: 0)
         #expect(budget.remaining == 99)
+    }
+
+    @Test func goodAndBadPushesInTurnDoNotChangeTheLimitEachTime() {
+        for start in stride(from: 0, to: 1_000, by: 125) {
+            var budget = ErrorBudget(capacity: 1_000, now: 0)
+            for _ in 0..<start { _ = budget.record(.badTopic, now: 0) }
+            var changes = 0
+            var limit = budget.limit(of: 1_000)
+            for _ in 0..<100 {
+                for reason in [Reason.badTopic, .absent] {
+                    _ = budget.record(reason, now: 0)
+                    if budget.limit(of: 1_000) != limit { changes += 1 }
+                    limit = budget.limit(of: 1_000)
+                }
+            }
+            #expect(changes <= 1, "from \(1_000 - start) points")
+        }
+    }
+
+    @Test func openRequestsOfAConnectionThatEndsDoNotCountItAgain() throws {
+        let fixture = try SimulatorFixture { options, _ in options.errorBudget = 4 }
+        let client = try fixture.connect()
+        #expect(try client.push(fixture.good()).status == 200)
+        try client.run { client.streamLimit == 1_000 }
+        var bad = fixture.good()
+        bad.device = "no-token"
+        for _ in 0..<5 { client.submit(bad) }
+        try client.run { client.isClosed }
+        #expect(client.inbox.responses.values.count { $0.reason == "BadDeviceToken" } == 5)
+        #expect(fixture.simulator.summary.exhaustedConnections == 1)
     }
 
     @Test func errorsLowerTheStreamLimitThenEndTheConnection() throws {
@@ -54,8 +89,8 @@ import Testing
         for _ in 0..<7 { #expect(try client.push(bad).reason == "BadDeviceToken") }
         try client.run { client.streamLimit == 250 }
         #expect(client.streamLimit == 250)
-        // An accepted push restores the limit slowly.
-        for _ in 0..<8 { #expect(try client.push(fixture.good()).status == 200) }
+        // Accepted pushes restore the limit slowly.
+        for _ in 0..<11 { #expect(try client.push(fixture.good()).status == 200) }
         try client.run { client.streamLimit == 1_000 }
         #expect(client.streamLimit == 1_000)
         var answered = 0
