@@ -25,6 +25,32 @@ private final class EchoHandler: HTTPHandler {
         func heartbeat(_ buffer: inout [UInt8]) { buffer += Array(": alive\n".utf8) }
     }
 
+    /// Gives a part that no system takes at once, and a further part when there is news.
+    final class News: HTTPStreamSource {
+        /// Part that waits; nil when there is none.
+        var next: [UInt8]? = [UInt8](repeating: UInt8(ascii: "x"), count: 6_000_000)
+        func fill(_ buffer: inout [UInt8]) -> HTTPStreamState {
+            buffer += next ?? []
+            next = nil
+            return .idle
+        }
+        func heartbeat(_ buffer: inout [UInt8]) {}
+    }
+
+    final class Steps: HTTPWork {
+        var left = 3
+        /// Whether each step waits for news.
+        let waits: Bool
+        init(waits: Bool) { self.waits = waits }
+        func step() -> HTTPWorkState {
+            left -= 1
+            if left < 0 {
+                return .ended(HTTPResponse(status: 200, type: "text/plain", body: Array("done".utf8)))
+            }
+            return waits ? .idle : .more
+        }
+    }
+
     final class Wait: HTTPWaiter {
         let deadline: MonotonicTime
         init(_ deadline: MonotonicTime) { self.deadline = deadline }
@@ -33,6 +59,8 @@ private final class EchoHandler: HTTPHandler {
     }
 
     let loop: EventLoop
+    /// Source of `/news`.
+    let news = News()
     init(_ loop: EventLoop) { self.loop = loop }
 
     func refuse(_ request: HTTPRequest, local: String?) -> HTTPResponse? {
@@ -43,6 +71,9 @@ private final class EchoHandler: HTTPHandler {
         switch request.path {
         case "/numbers": .stream(HTTPResponse(status: 200, type: "text/plain"), Numbers(200))
         case "/endless": .stream(HTTPResponse(status: 200, type: "text/plain"), Numbers(0))
+        case "/news": .stream(HTTPResponse(status: 200, type: "text/plain"), news)
+        case "/steps": .work(Steps(waits: false))
+        case "/steps-on-news": .work(Steps(waits: true))
         case "/wait": .waiter(Wait(loop.now + .milliseconds(Int(request.query.first?.value ?? "0") ?? 0)))
         default: .response(HTTPResponse(status: 200, type: "text/plain", body: request.body))
         }
@@ -54,14 +85,23 @@ private final class EchoHandler: HTTPHandler {
 private final class EchoServer: Sendable {
     let server: HTTPServer
     let loop: EventLoop
+    /// Adds a part to the stream `/news`, and reports it. On the loop's thread only.
+    let addNews: @Sendable (String) -> Void
     var port: UInt16 { server.port }
 
     init(_ change: (inout HTTPServer.Limits) -> Void = { _ in }) throws {
         var limits = HTTPServer.Limits()
         change(&limits)
         let loop = try EventLoop(name: "echo")
-        server = try HTTPServer(
-            loop: loop, address: "127.0.0.1", port: 0, limits: limits, handler: EchoHandler(loop))
+        // Unsafe only by type: the closure below runs on the loop's thread, as the server does.
+        nonisolated(unsafe) let handler = EchoHandler(loop)
+        let server = try HTTPServer(
+            loop: loop, address: "127.0.0.1", port: 0, limits: limits, handler: handler)
+        self.server = server
+        addNews = { text in
+            handler.news.next = Array(text.utf8)
+            server.pump()
+        }
         self.loop = loop
         try server.start()
         loop.start()
@@ -93,6 +133,57 @@ struct HTTPServerTests {
         #expect(try client.answer().text == "three")
         #expect(try client.answer().text == "four")
         #expect(server.connections == 1)
+    }
+
+    @Test(
+        "requests sent at once are all answered, more than a turn handles or the output holds, and before an end"
+    )
+    func longPipeline() throws {
+        let server = try EchoServer { $0.head = .seconds(3_600) }
+        let client = try HTTPClient(port: server.port)
+        let request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+        try client.send(String(repeating: request, count: 200))
+        for _ in 0..<200 { #expect(try client.answer().status == 200) }
+        let body = String(repeating: "b", count: 20_000)
+        let large = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: \(body.utf8.count)\r\n\r\n\(body)"
+        // The client reads nothing before the last byte is sent, as far as the systems' buffers allow.
+        try client.send(String(repeating: large, count: 30))
+        for _ in 0..<30 { #expect(try client.answer().body.count == body.utf8.count) }
+        try client.send(String(repeating: request, count: 100))
+        client.finishSending()
+        for _ in 0..<100 { #expect(try client.answer().status == 200) }
+        try client.waitForEnd()
+    }
+
+    @Test("work in steps is answered at its end, also when each step waits for news")
+    func work() throws {
+        let server = try EchoServer()
+        let client = try HTTPClient(port: server.port)
+        #expect(try client.request("GET", "/steps").text == "done")
+        try client.start("GET", "/steps-on-news")
+        try eventually("the first step") { server.loop.runBlocking { server.server.isExpectingNews } }
+        try eventually("the last step") {
+            server.loop.runBlocking { [server = server.server] in
+                server.pump()
+                return !server.isExpectingNews
+            }
+        }
+        #expect(try client.answer().text == "done")
+        #expect(try client.request("POST", "/", body: "next").text == "next")
+    }
+
+    @Test("news that come while a stream's output is full reach the client once it reads")
+    func newsBehindFullOutput() throws {
+        let server = try EchoServer {
+            $0.heartbeat = .seconds(3_600)
+            $0.stall = .seconds(3_600)
+        }
+        let client = try HTTPClient(port: server.port, receiveBuffer: 64 << 10)
+        try client.start("GET", "/news")
+        #expect(try client.head().status == 200)
+        server.loop.runBlocking { server.addNews("news") }
+        #expect(try client.chunk()?.count == 6_000_000)
+        #expect(try client.chunk() == Array("news".utf8))
     }
 
     @Test("a client that expects 100 gets it before the body; a refusal comes without the body")
@@ -157,13 +248,15 @@ struct HTTPServerTests {
 
     @Test("a head that arrives byte by byte is read; one that never ends is answered with 408")
     func slowHead() throws {
-        let server = try EchoServer { $0.head = .milliseconds(300) }
-        let client = try HTTPClient(port: server.port)
+        let patient = try EchoServer { $0.head = .seconds(3_600) }
+        let client = try HTTPClient(port: patient.port)
         for byte in "GET / HTTP/1.1\r\nHost: x\r\n\r\n".utf8 { try client.send([byte]) }
         #expect(try client.answer().status == 200)
-        try client.send("GET / HTT")
-        #expect(try client.answer().status == 408)
-        try client.waitForEnd()
+        let impatient = try EchoServer { $0.head = .milliseconds(300) }
+        let slow = try HTTPClient(port: impatient.port)
+        try slow.send("GET / HTT")
+        #expect(try slow.answer().status == 408)
+        try slow.waitForEnd()
     }
 
     @Test("a body that never comes is answered with 408, and an idle connection is closed")

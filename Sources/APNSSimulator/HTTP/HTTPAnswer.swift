@@ -6,6 +6,7 @@ enum HTTPAnswer {
     /// The response's body is empty; the source gives its parts.
     case stream(HTTPResponse, any HTTPStreamSource)
     case waiter(any HTTPWaiter)
+    case work(any HTTPWork)
 }
 
 /// State of a source after a call.
@@ -33,6 +34,21 @@ protocol HTTPWaiter: AnyObject {
     func poll() -> HTTPResponse?
     /// Returns the answer at the deadline.
     func expired() -> HTTPResponse
+}
+
+/// State of a work after a step.
+enum HTTPWorkState {
+    /// The next step can follow in the loop's next turn.
+    case more
+    /// The next step is possible after the server's next ``HTTPServer/pump()``.
+    case idle
+    case ended(HTTPResponse)
+}
+
+/// Request that changes much, in steps between which the loop has its turns. Used on the server's loop only.
+protocol HTTPWork: AnyObject {
+    /// Does a step, some milliseconds long.
+    func step() -> HTTPWorkState
 }
 
 /// Subject of the server's requests. Used on the server's loop only.

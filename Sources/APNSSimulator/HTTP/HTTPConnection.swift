@@ -7,6 +7,7 @@ final class HTTPConnection: ReadinessHandler {
         case reading
         case waiting(any HTTPWaiter)
         case streaming(any HTTPStreamSource)
+        case working(any HTTPWork)
         /// The answer is the connection's last.
         case closing
         /// The answer was sent. The other end is to close first, because closing with unread bytes would destroy it.
@@ -31,8 +32,10 @@ final class HTTPConnection: ReadinessHandler {
     private var sawEnd = false
     /// Whether the body of the answer has chunks.
     private var isChunked = false
-    /// Whether the source has more bytes than there was room for.
+    /// Whether the source has more bytes than there was room for, or may have; whether the work has a further step.
     private var hasMore = false
+    /// Whether bytes that have arrived wait for their turn, because the output is full or the turn was long.
+    private var isBehind = false
     private var interest: Readiness = .read
     /// Bytes that were read and dropped after the answer.
     private var dropped = 0
@@ -48,6 +51,8 @@ final class HTTPConnection: ReadinessHandler {
     private(set) var deadline = MonotonicTime.distantFuture
 
     private static let mostOutput = 256 << 10
+    /// Most requests and parts that are handled in a turn, so that a busy connection does not delay the others.
+    private static let stepsPerTurn = 64
     private static let mostAhead = 64 << 10
 
     init(server: HTTPServer, descriptor: Int32, number: UInt64) {
@@ -58,7 +63,7 @@ final class HTTPConnection: ReadinessHandler {
         since = server.loop.now
         progress = server.loop.now
         beat = server.loop.now
-        local = Self.localAddress(descriptor)
+        local = HTTPServer.localAddress(of: descriptor)
     }
 
     deinit {
@@ -84,16 +89,22 @@ final class HTTPConnection: ReadinessHandler {
         return false
     }
 
-    var isExpectingNews: Bool { isWaiting || (isStreaming && !hasMore) }
+    var isExpectingNews: Bool {
+        switch phase {
+        case .waiting: true
+        case .streaming, .working: !hasMore
+        case .reading, .closing, .lingering, .closed: false
+        }
+    }
 
     /// Whether a new connection may take this one's place.
     var isReplaceable: Bool {
         switch phase {
         case .reading:
-            output.isEmpty
+            output.isEmpty && !isBehind
                 && (request == nil && !parser.isAmid || since + server.limits.patience <= server.loop.now)
         case .lingering: true
-        case .waiting, .streaming, .closing, .closed: false
+        case .waiting, .streaming, .working, .closing, .closed: false
         }
     }
 
@@ -104,14 +115,17 @@ final class HTTPConnection: ReadinessHandler {
                 finish(response)
                 proceed()
             }
-        case .streaming: proceed()
+        case .streaming, .working: proceed()
         case .reading, .closing, .lingering, .closed: break
         }
     }
 
     /// Answers a waiting request with 503, as far as the system takes the answer at once, and closes.
     func stop() {
-        if case .waiting = phase { finish(server.handler.fault(HTTPFault(503, "the simulator is stopping"))) }
+        switch phase {
+        case .waiting, .working: finish(server.handler.fault(HTTPFault(503, "the simulator is stopping")))
+        case .reading, .streaming, .closing, .lingering, .closed: break
+        }
         if case .streaming = phase, isChunked, !hasMore, output.isEmpty { append("0\r\n\r\n") }
         flush()
         close()
@@ -153,7 +167,7 @@ final class HTTPConnection: ReadinessHandler {
                 sawEnd = true
                 // A client that leaves needs no answer that is still to come.
                 switch phase {
-                case .waiting, .streaming, .lingering: close()
+                case .waiting, .streaming, .working, .lingering: close()
                 case .reading, .closing, .closed: break
                 }
                 return
@@ -169,8 +183,8 @@ final class HTTPConnection: ReadinessHandler {
     /// Whether an answer is under way, so that further requests wait.
     private var isBusy: Bool {
         switch phase {
-        case .reading: output.count > Self.mostOutput
-        case .waiting, .streaming, .closing: true
+        case .reading: isBehind || output.count > Self.mostOutput
+        case .waiting, .streaming, .working, .closing: true
         case .lingering, .closed: false
         }
     }
@@ -181,9 +195,10 @@ final class HTTPConnection: ReadinessHandler {
         settle()
     }
 
-    /// Handles what has been read, and what a stream has.
+    /// Handles what has been read, and what a stream or work has. Notes what is left for a later turn.
     private func advance() {
-        for _ in 0..<64 {
+        isBehind = false
+        for _ in 0..<Self.stepsPerTurn {
             switch phase {
             case .reading where output.count <= Self.mostOutput:
                 do throws(HTTPFault) {
@@ -202,9 +217,26 @@ final class HTTPConnection: ReadinessHandler {
                 hasMore = state == .more
                 if state == .ended { endStream() }
                 if state == .idle { return }
-            case .reading, .waiting, .streaming, .closing, .lingering, .closed: return
+            case .working(let work):
+                switch work.step() {
+                case .more: hasMore = true
+                case .idle: hasMore = false
+                case .ended(let response):
+                    finish(response)
+                    continue
+                }
+                return
+            case .streaming:
+                // The source was not asked, so that its news of this moment must not be forgotten.
+                hasMore = true
+                return
+            case .reading:
+                isBehind = parser.isAmid
+                return
+            case .waiting, .closing, .lingering, .closed: return
             }
         }
+        if case .reading = phase { isBehind = parser.isAmid }
     }
 
     /// Handles a step of the parser; returns false when further bytes are needed.
@@ -242,6 +274,7 @@ final class HTTPConnection: ReadinessHandler {
             if let response = waiter.poll() { return finish(response) }
             guard server.hasRoom(forStream: false) else { return finish(busy("requests that wait")) }
             phase = .waiting(waiter)
+        case .work(let work): phase = .working(work)
         case .stream(let response, let source):
             guard server.hasRoom(forStream: true) else { return finish(busy("streams")) }
             let isOld = request?.isOld == true
@@ -276,6 +309,7 @@ final class HTTPConnection: ReadinessHandler {
         if request?.method != "HEAD", hasBody { append(response.body) }
         since = server.loop.now
         request = nil
+        hasMore = false
         phase = persists ? .reading : .closing
     }
 
@@ -328,13 +362,14 @@ final class HTTPConnection: ReadinessHandler {
                 since = server.loop.now
             }
             switch phase {
-            case .reading where sawEnd, .lingering where sawEnd: return close()
+            case .reading where sawEnd && !isBehind, .lingering where sawEnd: return close()
             default: break
             }
         }
         var wanted: Readiness = []
         if !sawEnd, !isBusy || parser.waiting <= Self.mostAhead { wanted.insert(.read) }
-        if !output.isEmpty || (isStreaming && hasMore) { wanted.insert(.write) }
+        // A socket that accepts bytes is ready in the next turn, which handles what is left.
+        if !output.isEmpty || hasMore || isBehind { wanted.insert(.write) }
         if wanted != interest, let registration {
             server.loop.modify(registration, interest: wanted)
             interest = wanted
@@ -348,13 +383,15 @@ final class HTTPConnection: ReadinessHandler {
         let limits = server.limits
         var next =
             switch phase {
+            // The client waits for its answers, not the server for the client.
+            case .reading where isBehind: MonotonicTime.distantFuture
             case .reading where request != nil: since + limits.body
             case .reading where parser.isAmid: since + limits.head
             case .reading: since + limits.idle
             case .waiting(let waiter): waiter.deadline
             case .streaming: beat + limits.heartbeat
             case .lingering: since + limits.linger
-            case .closing, .closed: MonotonicTime.distantFuture
+            case .working, .closing, .closed: MonotonicTime.distantFuture
             }
         if !output.isEmpty { next = min(next, progress + limits.stall) }
         deadline = next
@@ -366,6 +403,7 @@ final class HTTPConnection: ReadinessHandler {
         let now = server.loop.now
         if !output.isEmpty, progress + server.limits.stall <= now { return close() }
         switch phase {
+        case .reading where isBehind: break
         case .reading where request != nil || parser.isAmid:
             var response = server.handler.fault(HTTPFault(408, "the request did not arrive in time"))
             response.closes = true
@@ -378,23 +416,10 @@ final class HTTPConnection: ReadinessHandler {
             if output.isEmpty { source.heartbeat(&part) }
             appendPart()
             beat = now
-        case .closing, .closed: break
+        case .working, .closing, .closed: break
         }
         proceed()
     }
 
     private static var now: Int { Int(wallClockMilliseconds() / 1_000) }
-
-    private static func localAddress(_ descriptor: Int32) -> String? {
-        var storage = sockaddr_storage()
-        var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
-        var host = [CChar](repeating: 0, count: 64)
-        let isKnown = withUnsafeMutableBytes(of: &storage) { bytes in
-            let name = bytes.baseAddress!.assumingMemoryBound(to: sockaddr.self)
-            return getsockname(descriptor, name, &length) == 0
-                && getnameinfo(name, length, &host, 64, nil, 0, NI_NUMERICHOST) == 0
-        }
-        guard isKnown else { return nil }
-        return String(decoding: host.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    }
 }
