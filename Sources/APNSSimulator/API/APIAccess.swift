@@ -28,7 +28,7 @@ struct APIAccess: Sendable {
                 "the request is for another host; use a loopback address, the address that the simulator "
                     + "listens at, or a name of `--http-host`")
         }
-        if request.path.hasPrefix("/api/"), let site = request["sec-fetch-site"],
+        if request.isAPI, let site = request["sec-fetch-site"],
             site == "cross-site" || site == "same-site"
         {
             return .error(403, "requests of other origins are refused")
@@ -86,4 +86,9 @@ struct APIAccess: Sendable {
         }
         return String(value.dropFirst(7).drop { $0 == " " })
     }
+}
+
+extension HTTPRequest {
+    /// Whether the request is for the API, however its path is spelt: routes are found by the same segments.
+    var isAPI: Bool { segments.first == "api" }
 }

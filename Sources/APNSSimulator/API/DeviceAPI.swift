@@ -49,7 +49,7 @@ final class DeviceAPI: HTTPHandler {
             }
         }
         if !allowed.isEmpty { return .response(Self.notAllowed(allowed)) }
-        if !request.path.hasPrefix("/api/"), let file = page.response(request.path) {
+        if !request.isAPI, let file = page.response(request.path) {
             return .response(method == "GET" ? file : Self.notAllowed(["GET"]))
         }
         return .response(.error(404, "there is no such path; `Schemas/simulator.openapi.yaml` lists them"))
