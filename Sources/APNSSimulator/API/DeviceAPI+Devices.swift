@@ -72,34 +72,13 @@ extension DeviceAPI {
         var count: Int?
     }
 
-    private struct AddedDevices: Encodable {
-        var devices: [UInt32]
-    }
-
     private func addDevices(_ request: APIRequest) throws(APIFault) -> HTTPAnswer {
         let new: NewDevices = try APIBody.decode(request.object(), members: ["name", "apps", "count"])
         let count = new.count ?? 1
         guard (1...Self.mostNewDevices).contains(count) else {
             throw APIFault(400, "count: a number from 1 to \(Self.mostNewDevices)")
         }
-        var added: [UInt32] = []
-        // Many devices are made in portions, between which pushes have their turn.
-        while added.count < count {
-            let first = added.count
-            do throws(DeviceFault) {
-                added += try registry.change { (world, now) throws(DeviceFault) in
-                    var ids: [UInt32] = []
-                    for index in first..<min(count, first + 200) {
-                        let name = new.name.map { count == 1 ? $0 : "\($0) \(index + 1)" }
-                        ids.append(try world.addDevice(name: name, apps: new.apps, now: now))
-                    }
-                    return ids
-                }
-            } catch {
-                throw APIFault(error)
-            }
-        }
-        return .response(.json(201, AddedDevices(devices: added)))
+        return .work(DeviceAddition(registry: registry, name: new.name, apps: new.apps, count: count))
     }
 
     private func removeDevice(_ id: UInt32) throws(APIFault) -> HTTPAnswer {

@@ -12,6 +12,8 @@ public final class DeviceRegistry: Sendable {
     private let clock: @Sendable () -> Int64
     /// Whether something has changed since the driver last looked.
     private let hasChanged = Atomic<Bool>(false)
+    /// Number of the last event at the driver's last look.
+    private let lookedAt = Atomic<UInt64>(0)
     /// Wakes the driver; nil until it runs.
     private let wake = Mutex<(@Sendable () -> Void)?>(nil)
 
@@ -83,9 +85,13 @@ public final class DeviceRegistry: Sendable {
         let now = clock()
         return world.withLock { world in
             world.advance(to: now)
+            lookedAt.store(world.lastEvent, ordering: .relaxed)
             return (world.takeWork(), world.nextDue, now)
         }
     }
+
+    /// Number of the last event that the driver has passed on, or passes on at present.
+    var lookedAtEvent: UInt64 { lookedAt.load(ordering: .relaxed) }
 
     /// Whether something has changed since the last ``advance()``.
     var isChanged: Bool { hasChanged.load(ordering: .acquiring) }
