@@ -95,12 +95,14 @@ struct SimulatorCommand: ParsableCommand {
         } catch {
             throw CommandFailure(.unavailable, "can't listen on \(address):\(port): \(error)")
         }
+        // A push before the declared devices could take a number, or a token, of theirs.
+        try devices?.begin()
         let bound = simulator.start()
         Terminal.output("APNs simulator is ready: \(address):\(bound)\(null ? ", null mode" : "")")
         let managed = simulator.managementPort.map { "\(address):\($0)" }
         if let managed { Terminal.output("  channel management: \(managed)") }
         if let directory { Terminal.output("  authority for clients: \(directory)/ca.pem") }
-        try devices?.start()
+        devices?.start()
         if let readyFile {
             let lines = ["\(address):\(bound)", managed].compactMap { $0 } + (devices?.readyLines ?? [])
             try ReadyFile.write(lines.joined(separator: "\n"), to: readyFile)

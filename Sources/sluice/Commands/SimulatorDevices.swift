@@ -140,15 +140,21 @@ final class SimulatorDevices {
         return try APIToken(text)
     }
 
-    /// Adds the declared devices, and starts to serve.
-    func start() throws(CommandFailure) {
-        sandbox?.start()
+    /// Lets time pass for the devices, serves page and API, and adds the declared devices. Before any APNs server
+    /// starts.
+    func begin() throws(CommandFailure) {
+        // The thread runs first, because it passes the devices' events on before the log drops them.
         service?.start()
         do throws(DeviceFault) {
             try registry.add(groups)
         } catch {
             throw CommandFailure(.configuration, "\(options.apps ?? ""): devices: \(error)")
         }
+    }
+
+    /// Starts the server of the other environment, and prints the addresses.
+    func start() {
+        sandbox?.start()
         if let address = page { Terminal.output("  page and API: \(address)") }
         if let newToken { Terminal.output("  token, which is shown only now: \(newToken)") }
         if let port = sandbox?.port {
