@@ -171,6 +171,12 @@ public struct SimulatorOptions: Sendable {
 
     public init() {}
 
+    /// Whether provider tokens of any key are accepted.
+    var acceptsAnyKey: Bool {
+        if case .anyKey = providerTokens { return true }
+        return false
+    }
+
     /// Seed of generated identifiers; without ``seed`` another at each call.
     var identifierSeed: UInt64 { seed ?? UInt64.random(in: .min ... .max) }
 

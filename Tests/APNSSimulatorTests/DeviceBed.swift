@@ -17,6 +17,7 @@ final class DeviceBed: Sendable {
         settings: (inout DeviceSettings) -> Void = { _ in },
         service change: (inout DeviceServiceOptions) -> Void = { _ in },
         simulator: (inout SimulatorOptions) -> Void = { _ in },
+        facts completeFacts: (inout SimulatorFacts) -> Void = { _ in },
         clock: @escaping @Sendable () -> Int64 = { Int64(Date().timeIntervalSince1970 * 1_000) }
     ) throws {
         var model = DeviceSettings()
@@ -32,6 +33,7 @@ final class DeviceBed: Sendable {
         change(&options)
         var facts = SimulatorFacts(version: "test")
         facts.productionPort = fixture.simulator.port
+        completeFacts(&facts)
         service = try DeviceService(
             registry, options: options, facts: facts, simulators: [fixture.simulator])
         port = service.port ?? 0

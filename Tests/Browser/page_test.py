@@ -249,6 +249,12 @@ def check_hint(browser, simulator):
     browser.inspect(page, "hint")
     page.get_by_role("button", name="Copy: With curl").click()
     command = page.evaluate("() => navigator.clipboard.readText()")
+    status = simulator.call("GET", "/api/status")
+    ports = [status[f"{name}Port"] for name in status["environments"]]
+    assert any(f"https://127.0.0.1:{port}/" in command for port in ports), command
+    servers = status["hints"].get("bootstrapServers")
+    produce = page.get_by_label("Through Sluice, from Kafka", exact=True)
+    expect(produce).to_contain_text(f"sluice produce --bootstrap-servers {servers} " if servers else "sluice produce --device-token")
     done = subprocess.run(["bash", "-c", f"{command} --silent --max-time 20"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     # The push has made a device, without a reload.

@@ -34,6 +34,15 @@ import Testing
         }
     }
 
+    @Test func hintOfTheBootstrapServersIsAPlainListForSimulatorsWithDevices() throws {
+        for servers in ["host", "host:1; rm", "$(host):1", "'a:1"] {
+            let result = try simulator("--devices", "--hint-bootstrap-servers", servers)
+            #expect(result.exit == .status(64), "\(servers)")
+            #expect(result.standardError.contains("--hint-bootstrap-servers"), "\(servers)")
+        }
+        #expect(try simulator("--hint-bootstrap-servers", "a:1").exit == .status(64))
+    }
+
     @Test func simulatorPlaysTheExample() throws {
         let directory = try TemporaryDirectory("faults")
         let process = try ChildProcess(

@@ -70,7 +70,9 @@ final class DeviceAPI: HTTPHandler {
         let (world, settings) = registry.read { world, now in (world.status(now: now), world.settings) }
         return StatusView(
             version: facts.version, productionPort: facts.productionPort, sandboxPort: facts.sandboxPort,
-            faults: facts.hasFaults, world: world, settings: settings)
+            environments: facts.environments, anyKey: facts.takesAnyKey, faults: facts.hasFaults,
+            hints: StatusView.Hints(bootstrapServers: facts.bootstrapServers), world: world,
+            settings: settings)
     }
 
     private func reset() -> HTTPAnswer {
@@ -96,8 +98,17 @@ public struct SimulatorFacts: Sendable {
     public var productionPort: UInt16?
     /// Port of the environment `sandbox`; nil when it is not served.
     public var sandboxPort: UInt16?
+    /// Kafka's bootstrap servers for the commands that the page shows; nil when they are not known.
+    public var bootstrapServers: String?
+    /// Whether provider tokens of any key are accepted, so that a signature of no real key does.
+    var takesAnyKey = false
     /// Whether faults can be read and replaced.
     var hasFaults = false
+
+    /// Environments that are served.
+    var environments: [PushEnvironment] {
+        (productionPort == nil ? [] : [.production]) + (sandboxPort == nil ? [] : [.sandbox])
+    }
 
     public init(version: String, productionPort: UInt16? = nil, sandboxPort: UInt16? = nil) {
         self.version = version
@@ -111,7 +122,18 @@ struct StatusView: Codable, Sendable {
     var version: String
     var productionPort: UInt16?
     var sandboxPort: UInt16?
+    /// Environments that are served.
+    var environments: [PushEnvironment]
+    /// Whether provider tokens of any key are accepted.
+    var anyKey: Bool
     var faults: Bool
+    var hints: Hints
     var world: WorldStatus
     var settings: DeviceSettings
+
+    /// Facts about the surroundings, for commands to copy.
+    struct Hints: Codable, Sendable {
+        /// Kafka's bootstrap servers; nil when they are not known.
+        var bootstrapServers: String?
+    }
 }

@@ -50,6 +50,7 @@ public final class DeviceService: Sendable {
     ) throws {
         var facts = facts
         facts.hasFaults = !simulators.isEmpty
+        facts.takesAnyKey = !simulators.isEmpty && simulators.allSatisfy { $0.options.acceptsAnyKey }
         guard options.isLocal || options.token != nil || options.port == nil else {
             throw SimulatorError(
                 "\(options.address) can be reached by other machines, so that the API needs a token")

@@ -26,21 +26,37 @@ const examples = {
     alert: { title: "Started", body: "A Live Activity" } } })],
 };
 
+/** Port of an environment's server; undefined when the environment is not served. */
+export function portOf(page, environment) {
+  return environment === "sandbox" ? page.status?.sandboxPort : page.status?.productionPort;
+}
+
+/** Environment for a command: the wanted one if it is served, else one that is. */
+export function servedEnvironment(page, wanted) {
+  const served = page.status?.environments ?? [];
+  return served.includes(wanted) ? wanted : served[0] ?? wanted;
+}
+
 /** Line for curl that pushes to a token. */
 export function curlCommand(page, token, bundle, environment, purpose = "alert") {
-  const port = environment === "sandbox" ? page.status?.sandboxPort : page.status?.productionPort;
+  const port = portOf(page, servedEnvironment(page, environment));
+  // A simulator with keys of its own needs a token that is signed by one of them.
+  const authorization = page.status?.anyKey === false
+    ? '"authorization: bearer $PROVIDER_TOKEN"' : `'authorization: bearer ${providerToken()}'`;
   const [type, suffix, example] = examples[purpose] ?? examples.alert;
   const payload = typeof example === "function"
     ? example(Math.floor(simulatorNow() / 1_000), page.apps.get(bundle)) : example;
   return [
-    `curl --http2 --insecure https://127.0.0.1:${port ?? page.status?.sandboxPort}/3/device/${token}`,
-    `-H 'authorization: bearer ${providerToken()}'`,
+    `curl --http2 --insecure https://127.0.0.1:${port}/3/device/${token}`,
+    `-H ${authorization}`,
     `-H 'apns-topic: ${bundle}${suffix}' -H 'apns-push-type: ${type}'`,
     `-d '${JSON.stringify(payload)}'`,
   ].join(" \\\n  ");
 }
 
 /** Line for `sluice produce` that pushes through Kafka and a worker. */
-export function produceCommand(token, bundle) {
-  return `sluice produce --device-token ${token} --topic ${bundle} --alert "Through Kafka"`;
+export function produceCommand(page, token, bundle) {
+  const servers = page.status?.hints?.bootstrapServers;
+  const kafka = servers === undefined ? "" : ` --bootstrap-servers ${servers}`;
+  return `sluice produce${kafka} --device-token ${token} --topic ${bundle} --alert "Through Kafka"`;
 }

@@ -25,7 +25,7 @@ export default {
 
   hintTitle: "Noch keine Geräte", hintText: "Ein Push an ein beliebiges Token lässt hier ein Gerät erscheinen, auf dem die App des Topics installiert ist und mitteilen darf. Oder zuerst ein Gerät anlegen und dessen Token benutzen.",
   hintRefuse: "Dieser Simulator lehnt unbekannte Tokens ab. Ein Gerät anlegen und dessen Token benutzen.",
-  hintCurl: "Mit curl", hintSluice: "Durch Sluice, aus Kafka", hintOwn: "Jeder andere APNs-Client geht auch: 127.0.0.1:{0} (Sandbox) oder 127.0.0.1:{1} (Production).",
+  hintCurl: "Mit curl", hintSluice: "Durch Sluice, aus Kafka", hintOwn: "Jeder andere APNs-Client geht auch: {0}.",
 
   backToDevices: "Alle Geräte", screenOf: "Bildschirm von {0}", switches: "Schalter", surroundings: "Umgebung",
   power: "Strom", airplane: "Flugmodus", network: "Netz", lowPower: "Stromsparen", charging: "Lädt auf",

@@ -25,7 +25,7 @@ export default {
 
   hintTitle: "No devices yet", hintText: "Push to any token, and a device appears here, with the app of your topic installed and allowed to notify. Or make a device first and use its token.",
   hintRefuse: "This simulator refuses unknown tokens. Make a device and use its token.",
-  hintCurl: "With curl", hintSluice: "Through Sluice, from Kafka", hintOwn: "Any other client of APNs works as well: point it at 127.0.0.1:{0} (sandbox) or 127.0.0.1:{1} (production).",
+  hintCurl: "With curl", hintSluice: "Through Sluice, from Kafka", hintOwn: "Any other client of APNs works as well: point it at {0}.",
 
   backToDevices: "All devices", screenOf: "Screen of {0}", switches: "Switches", surroundings: "Surroundings",
   power: "Power", airplane: "Airplane", network: "Network", lowPower: "Low power", charging: "Charging",

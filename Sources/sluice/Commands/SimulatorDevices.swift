@@ -54,14 +54,33 @@ struct DeviceOptions: ParsableArguments {
             valueName: "host:port,…"))
     var deviceJobs: String?
 
+    @Option(
+        help: ArgumentHelp(
+            "Kafka's bootstrap servers in the commands that the page shows. The simulator does not connect to them.",
+            valueName: "host:port,…"))
+    var hintBootstrapServers: String?
+
     @Option(help: ArgumentHelp("Topic of these jobs.", valueName: "topic"))
     var deviceJobsTopic = "sluice.jobs"
 
     func validate() throws {
+        if let servers = hintBootstrapServers {
+            // The text becomes a part of a command for a shell.
+            let isPlain = servers.utf8.allSatisfy { byte in
+                byte < 0x80
+                    && (Character(Unicode.Scalar(byte)).isLetter || Character(Unicode.Scalar(byte)).isNumber)
+                    || ".-_:,[]".utf8.contains(byte)
+            }
+            guard isPlain, servers.contains(":") else {
+                throw ValidationError(
+                    "--hint-bootstrap-servers: host:port, several separated by commas, not \(servers)")
+            }
+        }
         guard !devices else { return }
         let needing: [(String, Bool)] = [
             ("--apps", apps != nil), ("--sandbox-port", sandboxPort != nil),
             ("--device-jobs", deviceJobs != nil),
+            ("--hint-bootstrap-servers", hintBootstrapServers != nil),
             ("--http-token-file", httpTokenFile != nil), ("--http-host", !httpHost.isEmpty),
         ]
         for (name, isGiven) in needing where isGiven {
@@ -123,6 +142,7 @@ final class SimulatorDevices {
         let isSandbox = simulator.options.environment == .sandbox
         facts.productionPort = isSandbox ? sandbox?.port : simulator.port
         facts.sandboxPort = isSandbox ? simulator.port : sandbox?.port
+        facts.bootstrapServers = options.hintBootstrapServers
         do {
             service = try DeviceService(
                 registry, options: settings, facts: facts,
