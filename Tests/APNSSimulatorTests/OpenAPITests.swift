@@ -139,6 +139,11 @@ struct OpenAPITests {
         #expect(try call("GET", "/api/faults").status == 200)
         #expect(try call("PUT", "/api/faults", nil, #"{"faults":[{"unanswered":0.5}]}"#).status == 200)
         #expect(try call("PUT", "/api/faults", nil, #"{"faults":[{"unanswered":2}]}"#).status == 400)
+        // The timeline that the simulator shows can be handed in again, as the page's editor does.
+        let timeline = try #require(try call("GET", "/api/faults").json["timeline"])
+        let text = String(decoding: try JSONSerialization.data(withJSONObject: timeline), as: UTF8.self)
+        #expect(text.contains("unanswered"))
+        #expect(try call("PUT", "/api/faults", nil, text).status == 200)
         #expect(try call("POST", "/api/reset", nil, "{}").status == 200)
         let verdicts = try Self.validate("answers", input: lines.joined(separator: "\n") + "\n").split(
             separator: "\n")

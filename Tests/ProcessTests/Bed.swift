@@ -77,9 +77,11 @@ final class Bed {
         self.directory = directory
         partitions = options.partitions
         clockOffset = options.clockOffset
-        kafka = try TestKafka([
-            ("jobs", partitions), ("outcomes", partitions), ("dead-letters", 1), ("changelog", partitions),
+        let kafka = try TestKafka([
+            ("jobs", options.partitions), ("outcomes", options.partitions), ("dead-letters", 1),
+            ("changelog", options.partitions),
         ])
+        self.kafka = kafka
         outcomes = try OutcomeTail(kafka, partitions: partitions)
         try directory.write(CertificateAuthority(commonName: "test").privateKeyPEM, to: "team.p8")
         var devices: [String] = []
