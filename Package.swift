@@ -127,7 +127,7 @@ let package = Package(
                 "COpenSSL", "CSimulatorPage", "Configuration", "DeviceModel", "EventLoop", "HTTP2",
                 "SluiceModel",
             ],
-            exclude: ["Page"], swiftSettings: strict),
+            exclude: ["Page", "README.md"], swiftSettings: strict),
         .executableTarget(
             name: "sluice",
             dependencies: [
