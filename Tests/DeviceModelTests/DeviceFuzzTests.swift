@@ -82,7 +82,8 @@ import Testing
             }
             let answer = world.receive(
                 bytes: payload, token: token, isSilent: Bool.random(using: &random),
-                collapse: Bool.random(using: &random) ? payload : nil, now: now)
+                collapse: Bool.random(using: &random) ? payload : nil,
+                expiration: [nil, .min, -1, 0, 1, .max].randomElement(using: &random)!, now: now)
             #expect(answer == .accepted)
             if round % 50 == 0 {
                 try? world.perform(
@@ -220,7 +221,8 @@ import Testing
 extension DeviceWorld {
     /// Hands over a push with arbitrary bytes.
     mutating func receive(
-        bytes: [UInt8], token: String, isSilent: Bool, collapse: [UInt8]?, now: Int64
+        bytes: [UInt8], token: String, isSilent: Bool, collapse: [UInt8]?, expiration: Int64? = nil,
+        now: Int64
     ) -> PushAnswer {
         Array(token.utf8).withUnsafeBytes { token in
             Array(Script.bundle.utf8).withUnsafeBytes { topic in
@@ -229,7 +231,8 @@ extension DeviceWorld {
                         receive(
                             ArrivedPush(
                                 token: token, environment: .production, topic: topic,
-                                type: isSilent ? .background : .alert, priority: .immediate, expiration: nil,
+                                type: isSilent ? .background : .alert, priority: .immediate,
+                                expiration: expiration,
                                 collapseID: collapse == nil ? nil : name,
                                 apnsID: APNSID(high: UInt64(now), low: 2), payload: payload), now: now)
                     }

@@ -124,7 +124,8 @@ import Testing
         #expect(script.app.pending.count == 64)
         #expect(script.app.pending.first?.identifier == "69")
         #expect(script.app.pending.last?.identifier == "6")
-        #expect(script.details(.notification).count == 7)
+        #expect(script.details(.notification).count { $0 == "removed" } == 7)
+        #expect(script.details(.notification).count { $0 == "pending" } == 71)
     }
 
     @Test func theSameIdentifierReplacesAPendingRequest() throws {

@@ -12,9 +12,8 @@ struct RandomWorld {
     var now: Int64 = 1_700_000_000_000
     /// Badges that the apps' code has set: device, app, time and number.
     private(set) var badges: [(device: UInt32, app: String, at: Int64, badge: Int)] = []
-    /// Devices and apps that were uninstalled meanwhile.
-    private(set) var uninstalled: Set<String> = []
-    private let tokens: [TokenView]
+    /// Last uninstallation by device and app: its time, and the number of the newest push before.
+    private(set) var uninstalled: [String: (at: Int64, push: UInt64)] = [:]
 
     init(seed: UInt64) throws {
         random = SeededGenerator(seed: seed)
@@ -30,9 +29,12 @@ struct RandomWorld {
         rule.removesDelivered = "gone"
         rule.result = "never"
         news.silent = [rule]
-        world = DeviceWorld(apps: [news, AppDeclaration(bundle: Self.bundles[1])], settings: settings)
+        var chat = AppDeclaration(bundle: Self.bundles[1])
+        chat.serviceExtension = ServiceExtensionDeclaration()
+        chat.serviceExtension?.takes = 10
+        chat.serviceExtension?.set = ["body": "{body}!"]
+        world = DeviceWorld(apps: [news, chat], settings: settings)
         for _ in 0..<3 { _ = try world.addDevice(now: now) }
-        tokens = world.tokens(TokenQuery())
     }
 
     /// Takes a random step. Faults of acts are among the results.
@@ -51,7 +53,10 @@ struct RandomWorld {
     // MARK: - Pushes
 
     private mutating func push() {
-        let token = pick(tokens)
+        // Most pushes go to tokens that are valid now; some go to those that have ended.
+        let all = world.tokens(TokenQuery())
+        let valid = all.filter(\.isValid)
+        let token = pick(valid.isEmpty || chance(5) ? all : valid)
         let isSilent = chance(25)
         var members: [String] = []
         if isSilent || chance(10) { members.append(#""content-available":1"#) }
@@ -59,6 +64,7 @@ struct RandomWorld {
             if chance(80) { members.append(#""alert":{"title":"T","body":"\#(now)"}"#) }
             if chance(40) { members.append(#""badge":\#(Int.random(in: 0...9, using: &random))"#) }
             if chance(40) { members.append(#""sound":"default""#) }
+            if chance(40) { members.append(#""mutable-content":1"#) }
             if chance(30) { members.append(#""category":"message""#) }
             if chance(30) { members.append(#""thread-id":"\#(pick(["t", "u"]))""#) }
             if chance(30) {
@@ -110,7 +116,9 @@ struct RandomWorld {
         if action.action == .setBadge {
             badges.append((device, action.app!, now, action.number!))
         }
-        if action.action == .uninstall { uninstalled.insert("\(device) \(action.app!)") }
+        if action.action == .uninstall {
+            uninstalled["\(device) \(action.app!)"] = (now, world.status(now: now).pushes)
+        }
     }
 
     private mutating func request() -> LocalRequest {
@@ -135,6 +143,7 @@ struct RandomWorld {
             .clearAll,
         ]
         + [DeviceAction.Kind](repeating: .schedule, count: 12)
+        + [DeviceAction.Kind](repeating: .install, count: 4)
         + [
             .lock, .lock, .lock, .focus, .focus, .location, .location, .launch, .launch, .launch, .home,
             .home,

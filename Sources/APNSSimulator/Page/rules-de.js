@@ -91,6 +91,7 @@ export default {
   "extension-too-many": "Zu viele Service Extensions laufen: das Original wird gezeigt.",
   "extension-best-attempt": "Die Zeit der Service Extension lief ab; sie gab ihre bisherigen Änderungen ab.",
   "extension-locked": "Der Schlüssel ist vor dem ersten Entsperren nicht lesbar: das Original wird gezeigt.",
+  "shown-after-start": "Das Gerät ging aus, während die Service-Extension lief: Das Original kam beim Start, ohne Ton.",
   "decrypted": "Die Service Extension hat den Inhalt entschlüsselt.",
   "decryption-failed": "Das Entschlüsseln misslang: das Original wird gezeigt.",
   "attachment-added": "Die Service Extension hat eine Datei angehängt.",

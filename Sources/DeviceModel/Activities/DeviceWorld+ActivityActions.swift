@@ -74,7 +74,9 @@ extension DeviceWorld {
         let start = ActivityStart(
             type: type, attributes: action.payload?["attributes"] ?? .object([:]),
             content: action.payload?["content-state"] ?? .object([:]),
-            environment: appTable[app].environment ?? .production, timestamp: Double(now) / 1_000,
+            environment: environment(of: installation),
+            // Providers send whole seconds. An update in the second of the start is not older.
+            timestamp: (Double(now) / 1_000).rounded(.down),
             staleAt: action.payload?["stale-date"]?.milliseconds,
             relevance: action.payload?["relevance-score"]?.double ?? 0, channel: action.choice,
             wantsToken: action.choice == nil, hasAlert: false, push: 0)

@@ -170,20 +170,24 @@ extension DeviceWorld {
         }
         if let request = rule.posts { tryAdd(request, app: push.app, on: push.device, now: now) }
         if result == "never" {
+            let launch = installation(push.device, push.app)?.launches ?? 0
             due.schedule(
-                .handler(device: push.device, app: push.app, push: push.number), at: now + Self.handlerTime)
+                .handler(device: push.device, app: push.app, push: push.number, launch: launch),
+                at: now + Self.handlerTime)
         }
     }
 
-    /// Ends an app that has not called the handler of a silent push.
-    mutating func endHandler(_ device: UInt32, _ app: UInt16, push: UInt64, now: Int64) {
+    /// Ends an app that has not called the handler of a silent push, unless that process has ended meanwhile.
+    /// - Parameter launch: number of the process, as in ``Installation/launches``.
+    mutating func endHandler(_ device: UInt32, _ app: UInt16, push: UInt64, launch: UInt16, now: Int64) {
         let isEnded = with(device, app) { installation -> Bool in
-            guard installation.state == .background || installation.state == .foreground else { return false }
+            guard installation.state.isRunning, installation.launches == launch else { return false }
             installation.state = .notRunning
             return true
         }
         guard isEnded ?? false else { return }
         note(.handlerNotCalled, push, now: now)
+        dropHeld(app, on: device, .handlerNotCalled, now: now)
         report(.app, device: device, app: app, push: push, detail: "ended", now: now)
     }
 }

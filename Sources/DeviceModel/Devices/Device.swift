@@ -12,6 +12,8 @@ struct Device: Sendable {
     var lastPushAt: Int64 = 0
     /// Time of the summary that is scheduled, in milliseconds since 1970; 0: none.
     var summaryAt: Int64 = 0
+    /// Ends of tokens that wait for the network; nil: none.
+    var ends: Boxed<TokenEnds>?
 
     /// A notification on a surface until a time.
     struct Surface: Sendable {
@@ -45,7 +47,13 @@ extension DeviceState {
 struct Installation: Sendable {
     /// Index of the app.
     var app: UInt16
-    var state: AppState = .notRunning
+    var state: AppState = .notRunning {
+        didSet { if state.isRunning, !oldValue.isRunning { launches &+= 1 } }
+    }
+    /// Starts of the app's process, from 0 and again after the largest number.
+    private(set) var launches: UInt16 = 0
+    /// Environment of the tokens of a made-up device; nil: that of the declaration.
+    var environment: PushEnvironment?
     var wasLaunched = false
     var authorization: Authorization = .notDetermined
     /// Whether the permission prompt waits for the user.
@@ -62,4 +70,9 @@ struct Installation: Sendable {
     var responses: [ResponseView] = []
     /// VoIP pushes in a row that the app did not report.
     var unreportedCalls: UInt8 = 0
+}
+
+extension AppState {
+    /// Whether the app has a process.
+    var isRunning: Bool { self == .foreground || self == .background }
 }

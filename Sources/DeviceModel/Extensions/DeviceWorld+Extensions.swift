@@ -8,7 +8,7 @@ extension DeviceWorld {
             note(.extensionSkippedNone, push.number, now: now)
             return presentAlert(push, changes: nil, now: now)
         }
-        guard extensions.count < settings.maximumExtensionRuns else {
+        guard extensions.count + extensions.interruptedCount < settings.maximumExtensionRuns else {
             note(.extensionTooMany, push.number, now: now)
             return presentAlert(push, changes: nil, now: now)
         }
@@ -65,18 +65,7 @@ extension DeviceWorld {
     /// Reports the end of a run, and presents what it has made of the push.
     private mutating func endExtension(_ run: ExtensionRun, _ outcome: ExtensionOutcome, now: Int64) {
         let push = run.push
-        // A device that was switched off meanwhile has ended the process.
-        let outcome = state(push.device).isPoweredOn ? outcome : .crashed
-        note(outcome.rule, push.number, now: now)
-        report(
-            .receipt, device: push.device, app: push.app, push: push.number, detail: outcome.rawValue,
-            token: push.token == TokenTable.none ? nil : push.token, now: now)
-        let isInstalled = installation(push.device, push.app) != nil
-        if !outcome.keepsChanges || !isInstalled { releaseAttachments(run.changes.attachments) }
-        guard isInstalled else {
-            note(.notInstalled, push.number, now: now)
-            return conclude(.dropped, push.number, device: push.device, app: push.app, now: now)
-        }
+        reportEnd(of: run, outcome, now: now)
         guard outcome != .hidden else {
             applyHiddenBadge(push, now: now)
             return conclude(.dropped, push.number, device: push.device, app: push.app, now: now)
@@ -84,15 +73,57 @@ extension DeviceWorld {
         presentAlert(push, changes: outcome.keepsChanges ? run.changes : nil, now: now)
     }
 
+    /// Notes the end of a run, and frees what the user will not see.
+    private mutating func reportEnd(of run: ExtensionRun, _ outcome: ExtensionOutcome, now: Int64) {
+        let push = run.push
+        note(outcome.rule, push.number, now: now)
+        report(
+            .receipt, device: push.device, app: push.app, push: push.number, detail: outcome.rawValue,
+            token: push.token == TokenTable.none ? nil : push.token, now: now)
+        if !outcome.keepsChanges { releaseAttachments(run.changes.attachments) }
+    }
+
     /// Sets the badge of a notification that the extension hid.
     private mutating func applyHiddenBadge(_ push: TransitPush, now: Int64) {
-        guard let badge = JSONValue(push.payload)?["aps"]?["badge"]?.integer, badge >= 0,
+        guard let badge = NotificationContent.badge(JSONValue(push.payload)?["aps"]?["badge"]),
             let installation = installation(push.device, push.app),
             [.authorized, .ephemeral].contains(installation.authorization)
         else { return }
-        guard installation.settings.value.badges else { return note(.noBadge, push.number, now: now) }
-        _ = with(push.device, push.app) { $0.badge = Int32(clamping: badge) }
+        guard allowsBadge(push.app, push.device) else { return note(.noBadge, push.number, now: now) }
+        _ = with(push.device, push.app) { $0.badge = badge }
         note(badge == 0 ? .badgeRemoved : .badge, push.number, now: now)
+    }
+
+    // MARK: - Ends of devices and apps
+
+    /// Ends the runs of a device whose processes end. The originals wait until the device is on.
+    mutating func interruptRuns(on device: UInt32, now: Int64) {
+        for run in extensions.takeAll(of: device) {
+            reportEnd(of: run, .crashed, now: now)
+            extensions.interrupt(run.push)
+            conclude(.held, run.push.number, device: device, app: run.push.app, now: now)
+        }
+    }
+
+    /// Presents the originals of runs that ended with the device, without sound (assumed).
+    mutating func presentInterrupted(on device: UInt32, now: Int64) {
+        for push in extensions.takeInterrupted(device) {
+            note(.shownAfterStart, push.number, now: now)
+            presentAlert(push, changes: nil, isSilent: true, now: now)
+        }
+    }
+
+    /// Ends the runs of an app that is uninstalled.
+    mutating func endRuns(of app: UInt16, on device: UInt32, now: Int64) {
+        var pushes = extensions.takeInterrupted(device, app: app)
+        for run in extensions.takeAll(of: device, app: app) {
+            reportEnd(of: run, .crashed, now: now)
+            pushes.append(run.push)
+        }
+        for push in pushes {
+            note(.notInstalled, push.number, now: now)
+            conclude(.dropped, push.number, device: device, app: app, now: now)
+        }
     }
 
     // MARK: - Work

@@ -17,6 +17,10 @@ struct ExtensionRuns: Sendable {
     private var runs: [UInt64: ExtensionRun] = [:]
     /// Runs by the work that they wait for.
     private var works: [UInt64: UInt64] = [:]
+    /// Pushes by device whose runs ended because the device was switched off.
+    private var interrupted: [UInt32: [TransitPush]] = [:]
+    /// Pushes of all devices that wait for their device.
+    private(set) var interruptedCount = 0
     /// Work that no effect has taken yet.
     private var waiting: [DeviceWork] = []
     /// Deadlines of the runs, and some of runs that have ended.
@@ -47,6 +51,37 @@ struct ExtensionRuns: Sendable {
     }
 
     mutating func take(_ id: UInt64) -> ExtensionRun? { runs.removeValue(forKey: id) }
+
+    /// Takes the runs of a device, in the order of their start.
+    /// - Parameter app: index of the app; nil: all apps.
+    mutating func takeAll(of device: UInt32, app: UInt16? = nil) -> [ExtensionRun] {
+        guard !runs.isEmpty else { return [] }
+        let chosen = runs.filter {
+            $0.value.push.device == device && (app ?? $0.value.push.app) == $0.value.push.app
+        }
+        return chosen.sorted { $0.key < $1.key }.map { id, run in
+            runs[id] = nil
+            if let work = run.awaited { works[work] = nil }
+            return run
+        }
+    }
+
+    // MARK: - Pushes of interrupted runs
+
+    mutating func interrupt(_ push: TransitPush) {
+        interrupted[push.device, default: []].append(push)
+        interruptedCount += 1
+    }
+
+    /// Takes the pushes whose runs a device has interrupted.
+    /// - Parameter app: index of the app; nil: all apps.
+    mutating func takeInterrupted(_ device: UInt32, app: UInt16? = nil) -> [TransitPush] {
+        guard let found = interrupted.removeValue(forKey: device) else { return [] }
+        let taken = found.filter { (app ?? $0.app) == $0.app }
+        if taken.count < found.count { interrupted[device] = found.filter { $0.app != app } }
+        interruptedCount -= taken.count
+        return taken
+    }
 
     // MARK: - Deadlines
 
@@ -102,6 +137,8 @@ struct ExtensionRuns: Sendable {
     mutating func removeAll() {
         runs = [:]
         works = [:]
+        interrupted = [:]
+        interruptedCount = 0
         waiting = []
         deadlines = Heap()
         scheduled = nil

@@ -6,7 +6,7 @@ enum Fate: UInt8, CaseIterable, Sendable {
     case rejected
     /// APNs stores the push.
     case stored
-    /// The device holds a silent push, or a notification waits for the summary.
+    /// The device holds a silent push, or a notification waits for the summary or the start of its device.
     case held
     /// The service extension runs.
     case running

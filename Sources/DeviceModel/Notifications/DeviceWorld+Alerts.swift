@@ -14,11 +14,19 @@ extension DeviceWorld {
     }
 
     /// Presents an alert after its service extension.
-    /// - Parameter changes: content that the extension has changed; nil: the original is shown.
-    mutating func presentAlert(_ push: TransitPush, changes: ContentChanges?, now: Int64) {
+    /// - Parameters:
+    ///   - changes: content that the extension has changed; nil: the original is shown.
+    ///   - isSilent: whether the sound is left out.
+    mutating func presentAlert(
+        _ push: TransitPush, changes: ContentChanges?, isSilent: Bool = false, now: Int64
+    ) {
         let expected = expectations(push.app, push.device)
         var facts = AlertFacts(push.payload, expected)
         if let changes { facts.apply(changes, expected) }
+        if isSilent {
+            facts.sound = .absent
+            facts.isCriticalSound = false
+        }
         finishAlert(push, facts, changes: changes, now: now)
         if let changes, !changes.attachments.isEmpty, !isListed(push) {
             releaseAttachments(changes.attachments)

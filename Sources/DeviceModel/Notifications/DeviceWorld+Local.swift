@@ -36,15 +36,22 @@ extension DeviceWorld {
         let pending = PendingRequest(
             identifier: identifier, payload: payload, trigger: trigger,
             repeats: request.trigger?.repeats ?? false, next: next)
-        wait(pending, app: app, on: device, now: now)
+        guard wait(pending, app: app, on: device, now: now) else { return }
+        report(.notification, device: device, app: app, identifier: identifier, detail: "pending", now: now)
     }
 
-    /// Puts a request into the pending list.
-    private mutating func wait(_ request: PendingRequest, app: UInt16, on device: UInt32, now: Int64) {
+    /// Puts a request into the pending list. Returns whether there was room for it.
+    @discardableResult
+    private mutating func wait(
+        _ request: PendingRequest, app: UInt16, on device: UInt32, now: Int64
+    ) -> Bool {
         let dropped = with(device, app) { $0.centre.changePending { $0.add(request) } } ?? nil
         if let dropped { reportRemoval(dropped.identifier, app: app, on: device, now: now) }
-        guard dropped?.identifier != request.identifier, let next = request.next else { return }
-        due.schedule(.trigger(device: device, app: app, identifier: request.identifier), at: next)
+        guard dropped?.identifier != request.identifier else { return false }
+        if let next = request.next {
+            due.schedule(.trigger(device: device, app: app, identifier: request.identifier), at: next)
+        }
+        return true
     }
 
     mutating func reportRemoval(_ identifier: String, app: UInt16, on device: UInt32, now: Int64) {
@@ -61,6 +68,10 @@ extension DeviceWorld {
             payload: payload)
         _ = present(
             entry, AlertFacts(payload, expectations(app, device)), app: app, on: device, now: now)
+        // Without an entry no other event shows that the request is gone.
+        let listed = installation(device, app)?.centre.notification(identifier, seed: settings.seed)
+        guard listed?.push != 0 || listed?.at != now else { return }
+        report(.notification, device: device, app: app, identifier: identifier, detail: "fired", now: now)
     }
 
     // MARK: - Triggers

@@ -271,7 +271,7 @@ extension DeviceWorld {
         reportRemoval(name, app: app, on: device, now: now)
     }
 
-    private func allowsBadge(_ app: UInt16, _ device: UInt32) -> Bool {
+    func allowsBadge(_ app: UInt16, _ device: UInt32) -> Bool {
         guard let installation = installation(device, app) else { return false }
         let isAllowed = installation.authorization == .authorized || installation.authorization == .ephemeral
         return isAllowed && installation.settings.value.badges

@@ -266,6 +266,8 @@ extension DeviceWorld {
         }
         note(badge == 0 ? .badgeRemoved : .badge, push, now: now)
         _ = with(device, app) { $0.badge = badge }
+        // The fate of a push shows its badge.
+        if push == 0 { report(.app, device: device, app: app, detail: "badge \(badge)", now: now) }
         decision.surfaces.insert(.badge)
     }
 

@@ -463,6 +463,11 @@ extension DeviceRule {
                 .observed, "reports of developers",
                 "The key is unreadable before the first unlock: the original is shown."
             )
+        case .shownAfterStart:
+            (
+                .assumed, "UNNotificationServiceExtension",
+                "The device was switched off while the service extension ran: the original came at its start, without sound."
+            )
         case .decrypted:
             (
                 .documented, "Modifying content in newly delivered notifications",

@@ -91,6 +91,7 @@ public enum DeviceRule: String, Codable, Sendable, CaseIterable {
     case extensionHid = "extension-hid"
     case extensionEmpty = "extension-empty"
     case extensionLocked = "extension-locked"
+    case shownAfterStart = "shown-after-start"
     case decrypted
     case decryptionFailed = "decryption-failed"
     case attachmentAdded = "attachment-added"

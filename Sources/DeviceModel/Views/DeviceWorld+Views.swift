@@ -70,7 +70,7 @@ extension DeviceWorld {
         let app = appTable[installation.app]
         return InstalledAppView(
             bundle: app.bundle, name: app.name ?? app.bundle, icon: app.icon,
-            environment: app.environment ?? .production, state: installation.state,
+            environment: environment(of: installation), state: installation.state,
             wasLaunched: installation.wasLaunched, authorization: installation.authorization,
             isAsking: installation.isAsking, settings: installation.settings.value,
             badge: Int(installation.badge), tokens: tokens(of: installation).map { view(token: $0) },

@@ -11,18 +11,13 @@ extension DeviceWorld {
         case .focus, .location, .language:
             try place(action, id, now: now)
         case .reboot:
-            try change(id, now: now) { state in
+            try change(id, restarts: true, now: now) { state in
                 state.isPoweredOn = true
                 state.isLocked = true
                 state.wasUnlockedSinceBoot = false
             }
-            restart(id, now: now)
         case .restore:
-            for installation in found.installations {
-                dismissActivities(installation.app, on: id, now: now)
-                let former = endTokens(installation.app, on: id, isReported: false, now: now)
-                register(installation.app, on: id, former: former, now: now)
-            }
+            for installation in found.installations { restore(installation.app, on: id, now: now) }
         case .install: install(try app(action.app), on: id, now: now)
         case .uninstall: uninstall(try installed(action, id), on: id, now: now)
         case .launch:
@@ -32,6 +27,10 @@ extension DeviceWorld {
             launch(app, on: id, inFront: true, now: now)
         case .home, .forceQuit:
             let app = try installed(action, id)
+            guard action.action == .forceQuit || installation(id, app)?.state == .foreground else {
+                throw DeviceFault(
+                    .impossible, "`\(appTable[app].bundle)` is not in front on device \(id); launch it first")
+            }
             _ = with(id, app) { $0.state = action.action == .home ? .background : .forceQuit }
             if action.action == .forceQuit { dropHeld(app, on: id, .forceQuit, now: now) }
             report(.app, device: id, app: app, detail: action.action.rawValue, now: now)
@@ -93,7 +92,6 @@ extension DeviceWorld {
             default: state.refreshesInBackground = on
             }
         }
-        if kind == .power, on, !wasOn { restart(id, now: now) }
     }
 
     private mutating func place(_ action: DeviceAction, _ id: UInt32, now: Int64) throws(DeviceFault) {
@@ -111,20 +109,29 @@ extension DeviceWorld {
     }
 
     /// Changes a device's state, and lets follow what depends on it.
+    /// - Parameter restarts: whether the device restarts. A device that is switched on starts in any case.
     mutating func change(
-        _ id: UInt32, now: Int64, _ body: (inout DeviceState) -> Void
+        _ id: UInt32, restarts: Bool = false, now: Int64, _ body: (inout DeviceState) -> Void
     ) throws(DeviceFault) {
         let former = try device(id).state.value
         var state = former
         body(&state)
-        guard state != former else { return }
+        let restarts = restarts || state.isPoweredOn && !former.isPoweredOn
+        guard state != former || restarts else { return }
         devices[Int(id)]!.state = Boxed(state)
-        report(.device, device: id, now: now)
+        report(.device, device: id, detail: restarts ? "started" : nil, now: now)
+        // Apps end before pushes reach the device, so that none reaches a process of before.
+        if restarts { restart(id) }
+        if restarts || !state.isPoweredOn { interruptRuns(on: id, now: now) }
+        if state.isPoweredOn { presentInterrupted(on: id, now: now) }
         if state.isReachable != former.isReachable {
             counts.online += state.isReachable ? 1 : -1
             report(state.isReachable ? .online : .offline, device: id, now: now)
         }
-        if !state.isPoweredOn { devices[Int(id)]!.banner = nil }
+        if !state.isPoweredOn {
+            devices[Int(id)]!.banner = nil
+            devices[Int(id)]!.call = nil
+        }
         if state.isReachable {
             if !former.isReachable { becameReachable(id, now: now) }
             let rested = !former.isScreenOn && !former.isCharging
@@ -135,6 +142,7 @@ extension DeviceWorld {
 
     /// Lets follow what a device does when APNs reaches it again.
     private mutating func becameReachable(_ id: UInt32, now: Int64) {
+        reportEnds(id, now: now)
         for installation in devices[Int(id)]?.installations ?? []
         where installation.wasLaunched && installation.firstToken == TokenTable.none {
             register(installation.app, on: id, now: now)
@@ -144,7 +152,7 @@ extension DeviceWorld {
     }
 
     /// Ends the apps at a restart. Lists and badges stay (assumed).
-    private mutating func restart(_ id: UInt32, now: Int64) {
+    private mutating func restart(_ id: UInt32) {
         guard let found = devices[Int(id)] else { return }
         for index in found.installations.indices {
             devices[Int(id)]!.installations[index].state = .notRunning
@@ -185,7 +193,10 @@ extension DeviceWorld {
                 settingsChanged(app, on: id, now: now)
             }
             if let on = action.on {
-                _ = with(id, app) { $0.authorization = on ? .authorized : .denied }
+                _ = with(id, app) { installation in
+                    installation.authorization = on ? .authorized : .denied
+                    installation.isAsking = false
+                }
             }
             guard action.settings != nil || action.on != nil else {
                 throw DeviceFault(

@@ -36,8 +36,8 @@ extension DeviceWorld {
         note(.accepted, number, now: now)
         devices[Int(record.device)]?.lastPushAt = now
         let latest = now + PushStorage.longest
-        // Seconds far in the future would overflow as milliseconds.
-        let expires = push.expiration.map { $0 > latest / 1_000 ? latest : $0 * 1_000 } ?? latest
+        // Seconds far from now would overflow as milliseconds.
+        let expires = push.expiration.map { $0 > latest / 1_000 ? latest : max($0, 0) * 1_000 } ?? latest
         deliver(
             TransitPush(
                 number: number, apnsID: push.apnsID, at: now, device: record.device, app: record.app,
@@ -92,6 +92,7 @@ extension DeviceWorld {
         var installation = Installation(app: app, settings: sharedSettings)
         installation.wasLaunched = true
         installation.authorization = .authorized
+        installation.environment = push.environment
         let index = tokens.add(
             TokenRecord(
                 bytes: bytes, device: device, app: app, purpose: purpose, environment: push.environment,
@@ -169,13 +170,15 @@ extension DeviceWorld {
                 waiting.append(taken)
             }
         }
+        // A push of priority 10 wakes the device for all.
+        let wakes = waiting.contains { $0.push.priority == .immediate && $0.push.expires > now }
         for stored in waiting.sorted(by: { $0.order < $1.order }) {
             guard stored.push.expires > now else {
                 note(.expiredInStorage, stored.push.number, now: now)
                 conclude(.expired, stored.push.number, device: device, app: stored.push.app, now: now)
                 continue
             }
-            if !forPower, obstacle(stored.push, now: now) != nil {
+            if !forPower, !wakes, obstacle(stored.push, now: now) != nil {
                 deliver(stored.push, resting: stored.entries, now: now)
                 continue
             }

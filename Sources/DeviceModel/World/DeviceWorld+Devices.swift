@@ -41,6 +41,7 @@ extension DeviceWorld {
     public mutating func removeDevice(_ id: UInt32, now: Int64) throws(DeviceFault) {
         let found = try device(id)
         for installation in found.installations { uninstall(installation.app, on: id, now: now) }
+        reportEnds(id, now: now)
         counts.all -= 1
         if found.state.value.isReachable { counts.online -= 1 }
         devices[Int(id)] = nil
@@ -86,9 +87,20 @@ extension DeviceWorld {
     mutating func uninstall(_ app: UInt16, on device: UInt32, now: Int64) {
         guard let index = devices[Int(device)]?.installation(app) else { return }
         dismissActivities(app, on: device, now: now)
-        remove(app, on: device, .notInstalled, .removed, now: now) { _ in true }
-        dropHeld(app, on: device, .notInstalled, now: now)
+        endRuns(of: app, on: device, now: now)
         endTokens(app, on: device, now: now)
+        _ = takeFormer(app, on: device)
+        dropStored(app, on: device, now: now)
+        dropHeld(app, on: device, .notInstalled, now: now)
+        remove(app, on: device, .notInstalled, .removed, now: now) { _ in true }
+        devices[Int(device)]?.installations.remove(at: index)
+        if devices[Int(device)]?.banner?.app == app { devices[Int(device)]?.banner = nil }
+        if devices[Int(device)]?.call?.app == app { devices[Int(device)]?.call = nil }
+        report(.app, device: device, app: app, detail: "uninstalled", now: now)
+    }
+
+    /// Drops what APNs stores for an app whose tokens have ended.
+    private mutating func dropStored(_ app: UInt16, on device: UInt32, now: Int64) {
         for purpose in TokenPurpose.allCases {
             guard let stored = storage.take(StorageKey(device: device, app: app, purpose: purpose)) else {
                 continue
@@ -96,10 +108,16 @@ extension DeviceWorld {
             note(.lostFromStorage, stored.push.number, now: now)
             conclude(.dropped, stored.push.number, device: device, app: app, now: now)
         }
-        devices[Int(device)]?.installations.remove(at: index)
-        if devices[Int(device)]?.banner?.app == app { devices[Int(device)]?.banner = nil }
-        if devices[Int(device)]?.call?.app == app { devices[Int(device)]?.call = nil }
-        report(.app, device: device, app: app, detail: "uninstalled", now: now)
+    }
+
+    /// Restores an app from a backup: its tokens change at the next registration.
+    mutating func restore(_ app: UInt16, on device: UInt32, now: Int64) {
+        dismissActivities(app, on: device, now: now)
+        let former = endTokens(app, on: device, isReported: false, now: now)
+        dropStored(app, on: device, now: now)
+        guard installation(device, app)?.wasLaunched ?? false else { return }
+        changeEnds(of: device) { $0.former += former }
+        register(app, on: device, now: now)
     }
 
     /// Launches an app. The first launch registers tokens, asks for permission and schedules local notifications.
@@ -148,7 +166,7 @@ extension DeviceWorld {
     // MARK: - Tokens
 
     /// Gives an app its tokens. Registration needs the network.
-    mutating func register(_ app: UInt16, on device: UInt32, former: [UInt32] = [], now: Int64) {
+    mutating func register(_ app: UInt16, on device: UInt32, now: Int64) {
         guard let installation = installation(device, app), installation.firstToken == TokenTable.none else {
             return
         }
@@ -157,12 +175,13 @@ extension DeviceWorld {
                 .token, device: device, app: app, detail: "registration failed: no network", now: now)
         }
         let declaration = appTable[app]
+        let former = takeFormer(app, on: device)
         var first = TokenTable.none
         for purpose in (declaration.purposes ?? [.alert]).reversed() where purpose != .activity {
             let index = tokens.make(
                 TokenRecord(
                     bytes: [], device: device, app: app, purpose: purpose,
-                    environment: declaration.environment ?? .production, next: first),
+                    environment: environment(of: installation), next: first),
                 bundle: declaration.bundle)
             first = index
             let earlier = former.first { tokens[$0].purpose == purpose }
@@ -190,13 +209,17 @@ extension DeviceWorld {
         return ended
     }
 
-    /// Ends a token. 410 starts after a random time and a lost push.
+    /// Ends a token. 410 starts a random time after the device has reported the end, and after a lost push.
     mutating func end(_ token: UInt32, _ reason: Reason, now: Int64) {
         guard tokens[token].invalidSince == nil else { return }
         tokens[token].invalidSince = now
         tokens[token].reason = reason
-        let delay = settings.goneDelay > 0 ? Int64(random.next() % UInt64(settings.goneDelay)) : 0
-        tokens[token].goneAt = now + delay
+        let device = tokens[token].device
+        if state(device).isReachable {
+            scheduleGone(token, now: now)
+        } else {
+            changeEnds(of: device) { $0.unreported.append(token) }
+        }
         tokens.retire(token)
     }
 

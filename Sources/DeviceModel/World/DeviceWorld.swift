@@ -69,7 +69,8 @@ public struct DeviceWorld: Sendable {
         case .trigger(let device, let app, let identifier):
             fireTrigger(device: device, app: app, identifier: identifier, now: now)
         case .wake(let device, let app): wakeHeld(device: device, app: app, now: now)
-        case .handler(let device, let app, let push): endHandler(device, app, push: push, now: now)
+        case .handler(let device, let app, let push, let launch):
+            endHandler(device, app, push: push, launch: launch, now: now)
         case .activity(let device, let app, let activity):
             activityIsDue(device: device, app: app, activity: activity, now: now)
         case .broadcast(let key): expireBroadcast(key, now: now)

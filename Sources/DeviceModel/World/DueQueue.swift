@@ -15,8 +15,8 @@ enum Due: Sendable, Hashable {
     case trigger(device: UInt32, app: UInt16, identifier: String)
     /// The budget of silent pushes allows a wake again.
     case wake(device: UInt32, app: UInt16)
-    /// The time of an app's handler for a silent push is over.
-    case handler(device: UInt32, app: UInt16, push: UInt64)
+    /// The time of an app's handler for a silent push is over. `launch` numbers the app's process.
+    case handler(device: UInt32, app: UInt16, push: UInt64, launch: UInt16)
     /// A Live Activity becomes stale, ends or is dismissed.
     case activity(device: UInt32, app: UInt16, UInt64)
     /// A channel's stored broadcast expires.

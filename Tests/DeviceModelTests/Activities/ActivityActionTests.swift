@@ -108,4 +108,19 @@ import Testing
         }
         #expect(throws: DeviceFault.self) { try bed.perform(DeviceAction(.tapActivity)) }
     }
+
+    @Test func anUpdateInTheSecondOfTheAppsStartIsApplied() throws {
+        var bed = try ActivityBed()
+        bed.now += 700
+        var action = DeviceAction(.startActivity)
+        action.text = ActivityBed.type
+        action.payload = .object([
+            "content-state": .object(["home": .integer(0), "away": .integer(0)]), "attributes": .object([:]),
+        ])
+        try bed.perform(action)
+        let token = try #require(bed.activities.first?.token)
+        bed.push(ActivityBed.update(4, at: Int(bed.now / 1_000)), to: token)
+        #expect(bed.rules.last == "activity-updated")
+        #expect(bed.activities.first?.leading == "4")
+    }
 }

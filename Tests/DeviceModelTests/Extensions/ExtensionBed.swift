@@ -30,6 +30,10 @@ struct ExtensionBed {
         var app = AppDeclaration(bundle: Self.bundle)
         app.serviceExtension = declaration
         app.entitlements = entitlements
+        try self.init(app, settings: settings)
+    }
+
+    init(_ app: AppDeclaration, settings: DeviceSettings = DeviceSettings()) throws {
         world = DeviceWorld(apps: [app], settings: settings)
         device = try world.addDevice(now: now)
         token = try #require(world.tokens(TokenQuery()).first?.token)

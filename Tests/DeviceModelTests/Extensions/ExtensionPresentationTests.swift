@@ -86,4 +86,18 @@ import Testing
         #expect(Self.views(bed).isEmpty)
         #expect(bed.world.extensions.attachments.bytes == 0)
     }
+
+    @Test func aHiddenNotificationsBadgeObeysTheOptionsOfThePermission() throws {
+        var declaration = ServiceExtensionDeclaration()
+        declaration.ends = "empty"
+        var app = AppDeclaration(bundle: ExtensionBed.bundle)
+        app.serviceExtension = declaration
+        app.entitlements = [.filtering]
+        app.permission = PermissionRequest()
+        app.permission?.options = ["alert", "sound"]
+        var bed = try ExtensionBed(app)
+        Self.push(&bed, ExtensionBed.payload(aps: #""badge":4"#))
+        #expect(bed.world.device(bed.device, now: bed.now)?.apps.first?.badge == 0)
+        #expect(bed.rules(1).last == "no-badge")
+    }
 }

@@ -174,13 +174,15 @@ import Testing
         let fetch = try #require(bed.world.takeWork().first)
         try bed.world.perform(DeviceAction(.power, on: false), on: bed.device, now: bed.now)
         bed.finish(fetch, .fetched(type: "image/png", bytes: [1]))
-        #expect(Self.ownRules(bed.rules(push)) == ["attachment-added", "extension-crashed"])
+        #expect(Self.ownRules(bed.rules(push)) == ["extension-crashed"])
         #expect(bed.world.attachment(1) == nil)
+        #expect(bed.world.push(push)?.fate == "held")
     }
 
     @Test func anUninstalledAppShowsNothing() throws {
         var bed = try ExtensionBed()
-        let push = try bed.run(Self.pictured)
+        ExtensionPresentationTests.push(&bed, Self.pictured)
+        let push = bed.world.journal.next - 1
         let fetch = try #require(bed.world.takeWork().first)
         try bed.world.perform(
             DeviceAction(.uninstall, app: ExtensionBed.bundle), on: bed.device, now: bed.now)
