@@ -30,6 +30,8 @@ struct PushRecord: Sendable {
     var collapseID: String?
     var payload: [UInt8]
     var steps: [PushStep] = []
+    /// Title and body that the service extension has made, at most ``PushJournal/longestLine`` bytes; nil: unchanged.
+    var line: String?
 }
 
 /// The latest pushes, in the order of their numbers. Bounded: the oldest push leaves first.
@@ -79,6 +81,19 @@ struct PushJournal: Sendable {
         // An ordinary push has four to six steps.
         if records[index].steps.isEmpty { records[index].steps.reserveCapacity(6) }
         records[index].steps.append(PushStep(after: after, rule: rule))
+    }
+
+    /// Longest line that is kept, in bytes.
+    static let longestLine = 512
+
+    /// Keeps the texts that a service extension has made, as far as there is room.
+    mutating func set(line: String, of number: UInt64) {
+        guard let index = index(number) else { return }
+        var kept = line[...]
+        while kept.utf8.count > Self.longestLine {
+            kept = kept.dropLast(max(1, (kept.utf8.count - Self.longestLine) / 64))
+        }
+        records[index].line = String(kept)
     }
 
     /// Sets the latest state. Returns whether it differs from the former one.

@@ -22,7 +22,10 @@ extension DeviceWorld {
     ) {
         let expected = expectations(push.app, push.device)
         var facts = AlertFacts(push.payload, expected)
-        if let changes { facts.apply(changes, expected) }
+        if let changes {
+            facts.apply(changes, expected)
+            keepLine(push, changes)
+        }
         if isSilent {
             facts.sound = .absent
             facts.isCriticalSound = false
@@ -31,6 +34,15 @@ extension DeviceWorld {
         if let changes, !changes.attachments.isEmpty, !isListed(push) {
             releaseAttachments(changes.attachments)
         }
+    }
+
+    /// Keeps the texts of the service extension for searches and the list of pushes.
+    private mutating func keepLine(_ push: TransitPush, _ changes: ContentChanges) {
+        guard changes.title != nil || changes.subtitle != nil || changes.body != nil else { return }
+        var content = NotificationContent(
+            push.payload, strings: appTable[push.app].strings, language: state(push.device).language)
+        content.apply(changes)
+        if let line = content.line { journal.set(line: line, of: push.number) }
     }
 
     private func isListed(_ push: TransitPush) -> Bool {

@@ -117,6 +117,7 @@ extension DeviceWorld {
     }
 
     private func line(of record: borrowing PushRecord) -> String? {
+        if let line = record.line { return line }
         guard let app = record.app else { return nil }
         return line(of: record.payload, app: app, language: record.device.map { state($0).language } ?? "en")
     }

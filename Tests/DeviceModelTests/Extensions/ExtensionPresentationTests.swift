@@ -100,4 +100,29 @@ import Testing
         #expect(bed.world.device(bed.device, now: bed.now)?.apps.first?.badge == 0)
         #expect(bed.rules(1).last == "no-badge")
     }
+
+    @Test func pushesAreListedAndFoundByTheTextsOfTheExtension() throws {
+        var bed = try ExtensionBed()
+        Self.push(&bed, ExtensionTests.encrypted)
+        bed.finish(
+            try #require(bed.world.takeWork().first), .decrypted(Array(#"{"body":"Clear text"}"#.utf8)))
+        #expect(bed.world.push(1)?.text == "T: Clear text")
+        var query = PushQuery()
+        query.query = "clear"
+        #expect(bed.world.pushes(query).map(\.number) == [1])
+        #expect(bed.world.devices(DeviceQuery()).items.first?.lastText == "T: Clear text")
+        try bed.world.perform(DeviceAction(.clearAll), on: bed.device, now: bed.now)
+        #expect(bed.world.push(1)?.text == "T: Clear text")
+    }
+
+    @Test(arguments: ["x", "\u{1F468}\u{200D}\u{1F469}", "a\u{301}\u{302}"])
+    func theTextThatTheJournalKeepsIsBounded(_ unit: String) throws {
+        var bed = try ExtensionBed()
+        Self.push(&bed, ExtensionTests.encrypted)
+        let text = String(repeating: unit, count: ExtensionRun.longestClearText / unit.utf8.count)
+        bed.finish(try #require(bed.world.takeWork().first), .decrypted(Array(text.utf8)))
+        let line = try #require(bed.world.push(1)?.text)
+        #expect(line.hasPrefix("T: \(unit)"))
+        #expect(line.utf8.count <= PushJournal.longestLine)
+    }
 }
