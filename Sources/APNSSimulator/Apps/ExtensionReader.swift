@@ -20,7 +20,9 @@ enum ExtensionReader {
             "allowed-hosts", mayBeEmpty: true, help: "hosts that attachments may be fetched from",
             check: { AttachmentURL.isHost($0) ? nil : "`\($0)` is not HOST or HOST:PORT" })
         declaration.set = section.textMap("set", help: "texts that replace members of the notification")
-        let members = ["title", "subtitle", "body", "category", "thread", "sound"]
+        let members = [
+            "title", "subtitle", "body", "category", "thread", "sound", "badge", "level", "relevance",
+        ]
         for name in (declaration.set ?? [:]).keys.sorted() where !members.contains(name) {
             section.problem("set", "`\(name)` is not one of \(members.joined(separator: ", "))")
         }

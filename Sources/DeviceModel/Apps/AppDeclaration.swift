@@ -151,8 +151,9 @@ public struct ServiceExtensionDeclaration: Codable, Sendable, Equatable {
     public var attachmentMember: String?
     /// Hosts, with optional port, that attachments may be fetched from. Loopback only by default.
     public var allowedHosts: [String]?
-    /// Texts that replace members: `title`, `subtitle`, `body`, `category`, `thread`, `sound`. `{title}` and `{member}`
-    /// stand for the former text and for members of the payload. A text that needs an absent member is not set.
+    /// Texts that replace members: `title`, `subtitle`, `body`, `category`, `thread`, `sound`, `badge`, `level`,
+    /// `relevance`. `{title}` and `{member}` stand for the former text and for members of the payload. A text that needs an
+    /// absent member is not set.
     public var set: [String: String]?
     /// Duration of the extension's own work, in seconds. From 30 on the extension runs out of time.
     public var takes: Double?

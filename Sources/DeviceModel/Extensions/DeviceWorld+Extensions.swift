@@ -67,7 +67,7 @@ extension DeviceWorld {
         let push = run.push
         reportEnd(of: run, outcome, now: now)
         guard outcome != .hidden else {
-            applyHiddenBadge(push, now: now)
+            applyHiddenBadge(push, run.changes, now: now)
             return conclude(.dropped, push.number, device: push.device, app: push.app, now: now)
         }
         presentAlert(push, changes: outcome.keepsChanges ? run.changes : nil, now: now)
@@ -84,8 +84,9 @@ extension DeviceWorld {
     }
 
     /// Sets the badge of a notification that the extension hid.
-    private mutating func applyHiddenBadge(_ push: TransitPush, now: Int64) {
-        guard let badge = NotificationContent.badge(JSONValue(push.payload)?["aps"]?["badge"]),
+    private mutating func applyHiddenBadge(_ push: TransitPush, _ changes: ContentChanges, now: Int64) {
+        let original = NotificationContent.badge(JSONValue(push.payload)?["aps"]?["badge"])
+        guard let badge = changes.badge ?? original,
             let installation = installation(push.device, push.app),
             [.authorized, .ephemeral].contains(installation.authorization)
         else { return }

@@ -98,6 +98,9 @@ struct ExtensionRun: Sendable {
             changes.category = value["category"]?.string
             changes.thread = value["thread-id"]?.string ?? value["thread"]?.string
             changes.sound = value["sound"]?.string
+            changes.badge = NotificationContent.badge(value["badge"])
+            changes.level = Self.level((value["interruption-level"] ?? value["level"])?.string)
+            changes.relevance = Self.relevance((value["relevance-score"] ?? value["relevance"])?.double)
         } else {
             changes.body = String(decoding: bytes, as: UTF8.self)
         }
@@ -148,5 +151,17 @@ struct ExtensionRun: Sendable {
         changes.category = text("category") ?? changes.category
         changes.thread = text("thread") ?? changes.thread
         changes.sound = text("sound") ?? changes.sound
+        changes.badge =
+            NotificationContent.badge(text("badge").flatMap { JSONValue(Array($0.utf8)) }) ?? changes.badge
+        changes.level = Self.level(text("level")) ?? changes.level
+        changes.relevance = Self.relevance(text("relevance").flatMap { Double($0) }) ?? changes.relevance
+    }
+
+    private static func level(_ name: String?) -> InterruptionLevel? {
+        name.flatMap { name in InterruptionLevel.allCases.first { "\($0.name)" == name } }
+    }
+
+    private static func relevance(_ score: Double?) -> Double? {
+        score.flatMap { $0.isNaN ? nil : min(1, max(0, $0)) }
     }
 }

@@ -87,6 +87,8 @@ extension AlertFacts {
             isCriticalSound = false
         }
         if let category = changes.category { self.category = expected.category(category) }
+        if let badge = changes.badge { self.badge = badge }
+        if let level = changes.level { self.level = level }
     }
 }
 

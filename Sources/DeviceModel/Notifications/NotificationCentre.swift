@@ -105,6 +105,12 @@ struct ContentChanges: Sendable {
     var category: String?
     var thread: String?
     var sound: String?
+    /// New badge, 0 or more; nil: that of the payload.
+    var badge: Int32?
+    /// Interruption level; nil: that of the payload.
+    var level: InterruptionLevel?
+    /// Order in the summary, 0 to 1; nil: that of the payload.
+    var relevance: Double?
     /// Identifiers of attachments.
     var attachments: [UInt64] = []
     /// Text that an action has put into the content extension's view; nil: none.

@@ -113,6 +113,9 @@ struct NotificationContent: Sendable, Equatable {
         if let category = changes.category { self.category = category }
         if let thread = changes.thread { self.thread = thread }
         if let sound = changes.sound { self.sound = sound.isEmpty ? nil : Sound(name: sound) }
+        if let badge = changes.badge { self.badge = badge }
+        if let level = changes.level { self.level = level }
+        if let relevance = changes.relevance { self.relevance = relevance }
     }
 
     /// Title and body in a line; nil without an alert.

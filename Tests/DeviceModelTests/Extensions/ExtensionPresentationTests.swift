@@ -125,4 +125,45 @@ import Testing
         #expect(line.hasPrefix("T: \(unit)"))
         #expect(line.utf8.count <= PushJournal.longestLine)
     }
+
+    @Test func aDecryptedObjectChangesBadgeLevelAndRelevance() throws {
+        var bed = try ExtensionBed()
+        Self.push(&bed, ExtensionTests.encrypted)
+        let clear = #"{"badge":7,"interruption-level":"passive","relevance-score":0.25}"#
+        bed.finish(try #require(bed.world.takeWork().first), .decrypted(Array(clear.utf8)))
+        let view = try #require(Self.views(bed).first)
+        #expect(view.badge == 7)
+        #expect(view.level == "passive")
+        #expect(view.relevance == 0.25)
+        #expect(bed.world.device(bed.device, now: bed.now)?.apps.first?.badge == 7)
+        #expect(bed.world.device(bed.device, now: bed.now)?.banner == nil)
+        #expect(bed.rules(1).contains("passive"))
+    }
+
+    @Test func setChangesBadgeLevelAndRelevance() throws {
+        var declaration = ServiceExtensionDeclaration()
+        declaration.set = ["badge": "{unread}", "level": "passive", "relevance": "2"]
+        var bed = try ExtensionBed(declaration)
+        Self.push(&bed, ExtensionBed.payload(#""unread":3"#, aps: #""badge":1"#))
+        let view = try #require(Self.views(bed).first)
+        #expect(view.badge == 3)
+        #expect(view.level == "passive")
+        #expect(view.relevance == 1)
+        // Values that are none leave the payload's own.
+        declaration.set = ["badge": "-1", "level": "loud", "relevance": "nan"]
+        bed = try ExtensionBed(declaration)
+        Self.push(&bed, ExtensionBed.payload(aps: #""badge":1,"relevance-score":0.5"#))
+        #expect(Self.views(bed).first?.badge == 1)
+        #expect(Self.views(bed).first?.level == "active")
+        #expect(Self.views(bed).first?.relevance == 0.5)
+    }
+
+    @Test func aHiddenNotificationHasTheBadgeOfTheExtension() throws {
+        var declaration = ServiceExtensionDeclaration()
+        declaration.ends = "empty"
+        declaration.set = ["badge": "9"]
+        var bed = try ExtensionBed(declaration, entitlements: [.filtering])
+        Self.push(&bed, ExtensionBed.payload(aps: #""badge":4"#))
+        #expect(bed.world.device(bed.device, now: bed.now)?.apps.first?.badge == 9)
+    }
 }
