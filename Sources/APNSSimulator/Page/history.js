@@ -19,11 +19,13 @@ const withholds = new Set([
   "dropped-from-list", "dismissed", "dismissal-not-reported",
 ]);
 const isSeen = new Set(["shown", "opened", "updated", "running"]);
+/** Outcomes whose last step explains them. */
+const isExplainedAtTheEnd = new Set(["rejected", "stored", "held", "dropped", "expired", "woken"]);
 
-/** Step that explains the outcome; undefined when the push was simply shown. */
+/** Step that explains the outcome; undefined when the outcome needs no reason. */
 export function reason(push) {
   if (isSeen.has(push.fate)) return undefined;
-  return push.steps.findLast((step) => withholds.has(step.rule)) ?? push.steps.at(-1);
+  return push.steps.findLast((step) => withholds.has(step.rule)) ?? (isExplainedAtTheEnd.has(push.fate) ? push.steps.at(-1) : undefined);
 }
 
 /** Sentence with the outcome and its reason. */

@@ -299,6 +299,7 @@ export function openPushes(root, page, chosen) {
       if (isAtTop()) {
         merge([...fresh.values()]);
         rows?.setCount(list.length);
+        if (list.length === fresh.size) draw();
       } else {
         waiting.push(...fresh.values());
         // Waiting rows of a long pause are fetched again instead.
