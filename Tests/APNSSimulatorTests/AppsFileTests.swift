@@ -40,6 +40,9 @@ struct AppsFileTests {
         let views = registry.read { world, now in (0..<3).map { world.device(UInt32($0), now: now)! } }
         #expect(views.map(\.name) == ["Ada", "Bob", "Reader 1"])
         #expect(views[0].state.language == "de")
+        #expect(views[0].state.timeZoneMinutes == 60)
+        #expect(views[0].state.summaryTimes == [450, 1_140])
+        #expect(views[1].state.hasDynamicIsland == false)
         #expect(views[1].isOnline == false)
         #expect(views[2].state.isLocked)
         #expect(views[2].state.isInLowPowerMode)
@@ -126,6 +129,11 @@ struct AppsFileTests {
             #"{"apps":[{"bundle":"a.b","activities":[{"lines":["x"]}]}]}"#,
             #"{"devices":[{"count":3,"state":{"lock":true,"language":"de"}}]}"#,
             #"{"devices":[{"count":0}]}"#, #"{"devices":[{"state":{"lock":"maybe"}}]}"#,
+            #"{"devices":[{"state":{"time-zone":-720,"summary-times":["8:00","19:30"],"dynamic-island":false}}]}"#,
+            #"{"devices":[{"state":{"summary-times":[]}}]}"#, #"{"devices":[{"state":{"time-zone":841}}]}"#,
+            #"{"devices":[{"state":{"summary-times":["24:00"]}}]}"#,
+            #"{"devices":[{"state":{"summary-times":["8:00,9:00"]}}]}"#,
+            #"{"apps":[{"bundle":"a.b","service-extension":{"set":{"badge":"1","level":"passive"}}}]}"#,
             #"{"settings":{"gone-delay":"10s","attachment-room":1048576,"seed":3}}"#,
             #"{"settings":{"gone-delay":"10"}}"#, #"{"settings":{"maximum-devices":0}}"#, #"{"other":1}"#,
         ]

@@ -84,10 +84,32 @@ struct DeviceGroupReader {
             action.text = text
             actions.append(action)
         }
+        let zone = section.integer(
+            DeviceAction.Kind.timeZone.rawValue, DeviceWorld.zones,
+            help: "offset of the local time to UTC in minutes")
+        if let zone {
+            var action = DeviceAction(.timeZone)
+            action.number = zone
+            actions.append(action)
+        }
+        let times = section.textsIfPresent(
+            DeviceAction.Kind.summaryTimes.rawValue, mayBeEmpty: true, help: "times of the scheduled summary",
+            check: { SummaryTimes.parse($0)?.count == 1 ? nil : "`\($0)` is not a time as 8:00" })
+        if let times {
+            if times.count > SummaryTimes.most {
+                section.problem(
+                    DeviceAction.Kind.summaryTimes.rawValue, "has more than \(SummaryTimes.most) times")
+            } else {
+                var action = DeviceAction(.summaryTimes)
+                action.text = times.joined(separator: ",")
+                actions.append(action)
+            }
+        }
         let switches: [(DeviceAction.Kind, String)] = [
             (.lock, "whether the device is locked"), (.screen, "whether the screen is on"),
             (.charging, "whether the device charges"), (.lowPower, "Low Power Mode"),
             (.mute, "mute switch"), (.backgroundRefresh, "whether apps may be woken in the background"),
+            (.dynamicIsland, "whether the device has a Dynamic Island"),
             (.airplane, "airplane mode"), (.network, "whether there is a network"),
             (.power, "whether the device is on"),
         ]

@@ -103,6 +103,9 @@ extension DeviceWorld {
     mutating func stateChanged(_ device: UInt32, from: DeviceState, to: DeviceState, now: Int64) {
         if !to.isPoweredOn || to.isLocked && !from.isLocked { closeBanner(device, now: now) }
         if from.isLocked, !to.isLocked { leaveLockScreen(device, now: now) }
+        if to.timeZoneMinutes != from.timeZoneMinutes || to.summaryTimes != from.summaryTimes {
+            localTimeChanged(device, now: now)
+        }
         if to.isPoweredOn, !from.isPoweredOn {
             fireOverdue(device, now: now)
             resumeSummary(device, now: now)
@@ -148,7 +151,7 @@ extension DeviceWorld {
     }
 
     /// Schedules the next summary of a device that is back, if an entry waits for it.
-    private mutating func resumeSummary(_ device: UInt32, now: Int64) {
+    mutating func resumeSummary(_ device: UInt32, now: Int64) {
         let isWaiting = devices[Int(device)]?.installations.contains { installation in
             installation.centre.delivered.contains { $0.surfaces.contains(.summary) }
         }
@@ -156,13 +159,14 @@ extension DeviceWorld {
     }
 
     mutating func showSummary(device: UInt32, now: Int64) {
-        guard Int(device) < devices.count, let found = devices[Int(device)], found.state.value.isPoweredOn
+        guard Int(device) < devices.count, let found = devices[Int(device)], found.state.value.isPoweredOn,
+            found.summaryAt == now
         else { return }
         for installation in found.installations { releaseSummary(installation.app, on: device, now: now) }
     }
 
     /// Moves the entries that wait for the summary to the list, and to the lock screen of a locked device.
-    private mutating func releaseSummary(_ app: UInt16, on device: UInt32, now: Int64) {
+    mutating func releaseSummary(_ app: UInt16, on device: UInt32, now: Int64) {
         guard let installation = installation(device, app) else { return }
         let waiting = installation.centre.delivered.filter { $0.surfaces.contains(.summary) }
         guard !waiting.isEmpty else { return }

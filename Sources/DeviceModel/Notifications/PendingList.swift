@@ -66,6 +66,23 @@ struct PendingList: Sendable {
         requests.firstIndex { $0.identifier == identifier }.map { requests.remove(at: $0) }
     }
 
+    /// Moves calendar triggers to the times of another zone. What is due already stays.
+    /// - Returns: identifiers and new times of the requests that moved.
+    mutating func reschedule(zone: Int, now: Int64) -> [(identifier: String, time: Int64)] {
+        var moved: [(identifier: String, time: Int64)] = []
+        for index in requests.indices {
+            guard case .calendar(let minute) = requests[index].trigger, let former = requests[index].next,
+                former > now
+            else { continue }
+            let time = LocalTime.next(minute: minute, after: now, zone: zone)
+            guard time != former else { continue }
+            requests[index].next = time
+            moved.append((requests[index].identifier, time))
+        }
+        if !moved.isEmpty { requests.sort { Self.isBefore($0, $1) } }
+        return moved
+    }
+
     /// Earlier times first, regions last, ties in the order of adding.
     private static func isBefore(_ left: PendingRequest, _ right: PendingRequest) -> Bool {
         (left.next ?? .max, left.order) < (right.next ?? .max, right.order)

@@ -4,12 +4,17 @@ public struct DeviceAction: Codable, Sendable, Equatable {
         // The device's switches; `on` is the new state.
         case power, network, airplane, lowPower = "low-power", charging, lock, screen, mute
         case backgroundRefresh = "background-refresh"
+        case dynamicIsland = "dynamic-island"
         /// `focus` is the new Focus; nil ends it.
         case focus
         /// `text` is the region that the device enters; nil leaves all regions.
         case location
         /// `text` is the language.
         case language
+        /// `number` is the offset of the local time to UTC in minutes.
+        case timeZone = "time-zone"
+        /// `text` has the times of the scheduled summary, as `8:00,18:00`; empty: none.
+        case summaryTimes = "summary-times"
         case reboot
         /// Restores a backup: all tokens change.
         case restore

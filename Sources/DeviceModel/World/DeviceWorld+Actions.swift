@@ -5,11 +5,13 @@ extension DeviceWorld {
         advance(to: now)
         let found = try device(id)
         switch action.action {
-        case .power, .network, .airplane, .lowPower, .charging, .lock, .screen, .mute, .backgroundRefresh:
+        case .power, .network, .airplane, .lowPower, .charging, .lock, .screen, .mute, .backgroundRefresh,
+            .dynamicIsland:
             guard let on = action.on else { throw DeviceFault(.invalid, "on: true or false is missing") }
             try turn(action.action, on, id, now: now)
         case .focus, .location, .language:
             try place(action, id, now: now)
+        case .timeZone, .summaryTimes: try setTime(action, id, now: now)
         case .reboot:
             try change(id, restarts: true, now: now) { state in
                 state.isPoweredOn = true
@@ -89,6 +91,7 @@ extension DeviceWorld {
                 if !on { state.wasUnlockedSinceBoot = true }
             case .screen: state.isScreenOn = on
             case .mute: state.isMuted = on
+            case .dynamicIsland: state.hasDynamicIsland = on
             default: state.refreshesInBackground = on
             }
         }
