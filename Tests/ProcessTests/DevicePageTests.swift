@@ -10,11 +10,14 @@ struct DevicePageTests {
     @Test(.enabled(if: canRun, "Chromium or the packages of Tests/requirements.txt are not installed"))
     func pageShowsWhatDevicesShowAndAxeFindsNothing() throws {
         let directory = try TemporaryDirectory("page")
+        // A busy machine needs longer than a banner's five seconds to look at it.
+        let apps = try directory.write("settings: {banner-time: 10m}\n", to: "apps.yaml")
         let simulator = try ChildProcess(
             Executables.sluice,
             [
                 "simulator", "--devices", "--port", "0", "--sandbox-port", "0", "--http-port", "0",
-                "--ready-file", directory.file("ready"),
+                "--ready-file", directory.file("ready"), "--apps", apps,
+                "--hint-bootstrap-servers", "127.0.0.1:9092",
             ])
         try simulator.waits(for: "the simulator is ready") { directory.read("ready") != nil }
         let lines = (directory.read("ready") ?? "").split(separator: "\n")
