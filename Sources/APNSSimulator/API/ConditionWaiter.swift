@@ -6,6 +6,8 @@ final class ConditionWaiter: HTTPWaiter {
     let deadline: MonotonicTime
     private let registry: DeviceRegistry
     private let condition: WaitCondition
+    /// What has been found so far of the condition with its device; nil while there is no such device.
+    private var watch: ConditionWatch?
     /// Number or token of a device; nil for any device. The device may appear during the wait.
     private let device: String?
     private let seconds: Double
@@ -29,33 +31,34 @@ final class ConditionWaiter: HTTPWaiter {
     }
 
     func poll() -> HTTPResponse? {
-        let result: WaitResult? = registry.read { world, now in
-            guard let condition = resolve(condition, world) else { return nil }
-            let result = world.check(condition, now: now)
-            return result.matches ? result : nil
+        guard let resolved = registry.read({ world, _ in resolve(condition, world) }) else {
+            // A device that does not exist shows nothing.
+            watch = nil
+            return condition.isAbsent == true ? .json(200, WaitResult.nothing(matches: true)) : nil
         }
-        if let result { return .json(200, result) }
-        // A device that does not exist shows nothing.
-        guard condition.isAbsent == true, registry.read({ world, _ in resolve(condition, world) == nil })
-        else {
-            return nil
-        }
-        return .json(200, WaitResult.nothing(matches: true))
+        if watch?.condition != resolved { watch = ConditionWatch(resolved) }
+        return look().map { .json(200, $0) }
+    }
+
+    /// Looks at what has changed since the last look. Returns the result when the condition holds.
+    private func look() -> WaitResult? {
+        guard var next = watch.take() else { return nil }
+        defer { watch = next }
+        return registry.look(&next)
     }
 
     func expired() -> HTTPResponse {
         var others = WaitCondition()
         others.app = condition.app
         let wide = others
-        let (seen, isKnown): (WaitResult, Bool) = registry.read { world, now in
-            guard let condition = resolve(wide, world) else {
-                return (WaitResult.nothing(matches: false), false)
-            }
-            var seen = world.check(condition, now: now)
+        let resolved = registry.read { world, _ in resolve(wide, world) }
+        var seen = WaitResult.nothing(matches: false)
+        if let resolved {
+            var all = ConditionWatch(resolved)
+            seen = registry.look(&all) ?? seen
             seen.matches = false
-            return (seen, true)
         }
-        let cause = isKnown ? "nothing has matched" : "there is no such device"
+        let cause = resolved == nil ? "there is no such device" : "nothing has matched"
         var response = HTTPResponse.json(408, Expiry(error: "\(cause) within \(seconds) s", seen: seen))
         // Some clients repeat a request after this status on a connection that persists.
         response.closes = true

@@ -55,8 +55,7 @@ extension DeviceAPI {
         choice.app = query.text("app")
         choice.filter = try query.choice("filter", of: DeviceQuery.Filter.self)
         choice.order = try query.choice("sort", of: DeviceQuery.Order.self) ?? .id
-        let copy = choice
-        return .response(.json(200, registry.read { world, _ in world.devices(copy) }))
+        return .response(.json(200, registry.devices(choice)))
     }
 
     private func view(_ id: UInt32) throws(APIFault) -> HTTPAnswer {

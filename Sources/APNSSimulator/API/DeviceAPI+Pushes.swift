@@ -36,20 +36,13 @@ extension DeviceAPI {
         choice.fate = query.text("fate")
         choice.before = try query.integer("before", in: 0...UInt64.max)
         choice.limit = try query.integer("limit", in: 1...Self.mostEntries) ?? choice.limit
-        let copy = choice
-        return .response(.json(200, registry.read { world, _ in world.pushes(copy) }))
+        return .response(.json(200, registry.pushes(choice)))
     }
 
     private func push(_ text: String) throws(APIFault) -> HTTPAnswer {
         let found: PushView? = registry.read { world, _ in
             if let number = UInt64(text) { return world.push(number) }
-            var query = PushQuery()
-            query.query = text.lowercased()
-            query.limit = 1
-            guard text.utf8.count == 36, let push = world.pushes(query).first,
-                push.apnsID == text.lowercased()
-            else { return nil }
-            return push
+            return world.push(apnsID: text)
         }
         guard let found else {
             throw APIFault(404, "no push of the journal has this number or apns-id; the oldest leave first")

@@ -4,8 +4,8 @@ import DeviceModel
 final class ExportStream: HTTPStreamSource {
     private enum Stage {
         case status, apps
-        case devices(offset: Int)
-        case tokens(offset: Int)
+        case devices(from: UInt32)
+        case tokens(from: UInt32)
         case pushes(before: UInt64?)
         case events(after: UInt64)
         case end
@@ -22,7 +22,7 @@ final class ExportStream: HTTPStreamSource {
 
     /// Entries of a part. Their views may be large.
     private static let portion = 50
-    private static let tokens = 10_000
+    private static let tokens = 1_000
 
     init(registry: DeviceRegistry, status: StatusView) {
         self.registry = registry
@@ -38,19 +38,17 @@ final class ExportStream: HTTPStreamSource {
             stage = .apps
         case .apps:
             add("app", registry.read { world, _ in world.apps }, &buffer)
-            stage = .devices(offset: 0)
-        case .devices(let offset):
-            let (views, isLast) = devices(offset)
+            stage = .devices(from: 0)
+        case .devices(let first):
+            let (views, next) = registry.read { world, now in
+                world.devices(from: first, limit: Self.portion, now: now)
+            }
             add("device", views, &buffer)
-            stage = isLast ? .tokens(offset: 0) : .devices(offset: offset + Self.portion)
-        case .tokens(let offset):
-            var query = TokenQuery()
-            query.offset = offset
-            query.limit = Self.tokens
-            let choice = query
-            let views = registry.read { world, _ in world.tokens(choice) }
+            stage = next.map { .devices(from: $0) } ?? .tokens(from: 0)
+        case .tokens(let first):
+            let (views, next) = registry.read { world, _ in world.tokens(from: first, limit: Self.tokens) }
             add("token", views, &buffer)
-            stage = views.count < Self.tokens ? .pushes(before: nil) : .tokens(offset: offset + Self.tokens)
+            stage = next.map { .tokens(from: $0) } ?? .pushes(before: nil)
         case .pushes(let before):
             var query = PushQuery()
             query.before = before
@@ -67,20 +65,6 @@ final class ExportStream: HTTPStreamSource {
         case .end: return .ended
         }
         return .more
-    }
-
-    private func devices(_ offset: Int) -> (views: [DeviceView], isLast: Bool) {
-        var query = DeviceQuery()
-        query.offset = offset
-        query.limit = Self.portion
-        let choice = query
-        return registry.read { world, now in
-            let page = world.devices(choice)
-            return (
-                page.items.compactMap { world.device($0.id, now: now) },
-                offset + Self.portion >= page.total
-            )
-        }
     }
 
     private func add(_ kind: String, _ values: [some Encodable], _ buffer: inout [UInt8]) {

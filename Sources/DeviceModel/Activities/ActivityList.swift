@@ -14,15 +14,20 @@ struct ActivityList: Sendable {
     /// Activities that have not ended.
     var running: Int { activities.count { $0.isRunning } }
     /// Activities that are not dismissed.
-    var visible: Int { activities.count { $0.phase != .dismissed } }
+    private(set) var visible = 0
 
     subscript(number: UInt64) -> Activity? { activities.first { $0.number == number } }
 
-    mutating func add(_ activity: Activity) { activities.append(activity) }
+    mutating func add(_ activity: Activity) {
+        activities.append(activity)
+        if activity.phase != .dismissed { visible += 1 }
+    }
 
     /// Changes an activity; returns nil without calling when it is gone.
     mutating func change<Result>(_ number: UInt64, _ body: (inout Activity) -> Result) -> Result? {
         guard let index = activities.firstIndex(where: { $0.number == number }) else { return nil }
+        if activities[index].phase != .dismissed { visible -= 1 }
+        defer { if activities[index].phase != .dismissed { visible += 1 } }
         return body(&activities[index])
     }
 

@@ -43,11 +43,13 @@ extension DeviceWorld {
             (entry, content(of: entry, app: installation.app, language: state.language))
         }
         let hides = installation.settings.value.previews.hides(whileLocked: state.isLocked)
+        var threads: [String?: Int] = [:]
+        if hides { for (_, content) in entries { threads[content.thread, default: 0] += 1 } }
         return entries.map { entry, content in
-            let threads = hides ? entries.count { $0.1.thread == content.thread } : 0
-            return view(
+            view(
                 entry, content, app: installation.app, language: state.language,
-                hidden: hides ? hiddenTexts(content, app: installation.app, count: threads) : nil)
+                hidden: hides
+                    ? hiddenTexts(content, app: installation.app, count: threads[content.thread] ?? 0) : nil)
         }
     }
 

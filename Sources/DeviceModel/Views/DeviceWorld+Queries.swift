@@ -28,37 +28,12 @@ extension DeviceWorld {
 
     /// Devices that match, a page of them.
     public func devices(_ query: DeviceQuery) -> DevicePage {
-        let limit = max(0, query.limit)
-        let offset = max(0, query.offset)
-        // Without a condition nothing is searched, so that a scrolled grid of many devices stays quick.
-        if query.query?.isEmpty ?? true, query.app == nil, query.filter == nil, query.order == .id,
-            counts.all == devices.count
-        {
-            let range = min(offset, devices.count)..<min(offset + limit, devices.count)
-            return DevicePage(
-                total: devices.count, offset: offset, items: range.compactMap { summary(UInt32($0)) })
-        }
-        let text = (query.query?.isEmpty ?? true) ? nil : query.query?.lowercased()
-        let named = text.flatMap { device(ofToken: $0) } ?? text.flatMap { deviceOfPush($0) }
-        let app = query.app.map { appTable.find($0) }
-        var found: [UInt32] = []
-        for index in devices.indices {
-            guard let device = devices[index] else { continue }
-            let id = UInt32(index)
-            if let app, !(app.map { device.installation($0) != nil } ?? false) { continue }
-            if let filter = query.filter, !passes(device, filter) { continue }
-            if let text, named != id, named != nil || !matches(device, id, text) { continue }
-            found.append(id)
-        }
-        if query.order == .recent {
-            found.sort { (devices[Int($0)]!.lastPushAt, $1) > (devices[Int($1)]!.lastPushAt, $0) }
-        }
-        return DevicePage(
-            total: found.count, offset: offset,
-            items: found.dropFirst(offset).prefix(limit).compactMap { summary($0) })
+        var search = DeviceSearch(query)
+        while !look(&search) {}
+        return page(of: search)
     }
 
-    private func passes(_ device: Device, _ filter: DeviceQuery.Filter) -> Bool {
+    func passes(_ device: Device, _ filter: DeviceQuery.Filter) -> Bool {
         switch filter {
         case .online: device.state.value.isReachable
         case .offline: !device.state.value.isReachable
@@ -67,18 +42,10 @@ extension DeviceWorld {
         }
     }
 
-    private func deviceOfPush(_ text: String) -> UInt32? {
-        guard text.utf8.count == 36 else { return nil }
-        var found: UInt32?
-        journal.visit(before: nil) { record in
-            guard "\(record.apnsID)" == text else { return true }
-            found = record.device
-            return false
-        }
-        return found
-    }
+    /// Device of the newest push with an `apns-id`; nil: another text, or no device.
+    func deviceOfPush(_ text: String) -> UInt32? { push(apnsID: text)?.device }
 
-    private func matches(_ device: Device, _ id: UInt32, _ text: String) -> Bool {
+    func matches(_ device: Device, _ id: UInt32, _ text: String) -> Bool {
         if device.name(id).lowercased().contains(text) { return true }
         for installation in device.installations {
             if tokens(of: installation).contains(where: { tokens.text($0).hasPrefix(text) }) { return true }
@@ -91,7 +58,7 @@ extension DeviceWorld {
         return false
     }
 
-    private func summary(_ id: UInt32) -> DeviceSummary? {
+    func summary(_ id: UInt32) -> DeviceSummary? {
         guard let device = devices[Int(id)] else { return nil }
         let state = device.state.value
         var newest: (entry: DeliveredNotification, app: UInt16)?

@@ -10,22 +10,15 @@ extension DeviceWorld {
     }
 
     public func status(now: Int64) -> WorldStatus {
-        var delivered = 0
-        var activities = 0
-        for case let device? in devices {
-            for installation in device.installations {
-                delivered += deliveredCount(installation)
-                activities += activityCount(installation)
-            }
-        }
         var fates: [String: UInt64] = [:]
         for fate in Fate.allCases where journal.fates[Int(fate.rawValue)] > 0 {
             fates[fate.name] = journal.fates[Int(fate.rawValue)]
         }
         return WorldStatus(
             now: now, devices: counts.all, online: counts.online, tokens: tokens.count, apps: apps.count,
-            pushes: journal.next - 1, fates: fates, stored: storage.count, delivered: delivered,
-            activities: activities, event: log.next - 1, oldestPush: journal.oldest)
+            pushes: journal.next - 1, fates: fates, stored: storage.count,
+            delivered: counts.lists.delivered, activities: counts.lists.activities, event: log.next - 1,
+            oldestPush: journal.oldest)
     }
 
     /// A device with all that it shows; nil: there is none.
@@ -92,26 +85,59 @@ extension DeviceWorld {
 
     public func push(_ number: UInt64) -> PushView? { journal[number].map { view($0) } }
 
-    /// Pushes that match, newest first.
-    public func pushes(_ query: PushQuery) -> [PushView] {
-        var found: [PushView] = []
-        let text = query.query?.lowercased()
-        let app = query.app.map { appTable.find($0) }
-        journal.visit(before: query.before) { record in
-            guard query.device == nil || record.device == query.device, app == nil || record.app == app!,
-                query.fate == nil || record.fate.name == query.fate
-            else { return true }
-            if let text, !text.isEmpty, !matches(record, text) { return true }
-            found.append(view(record))
-            return found.count < max(0, query.limit)
+    /// The newest push with an `apns-id`; nil: the journal has none.
+    public func push(apnsID text: String) -> PushView? {
+        guard let id = APNSID(text: text) else { return nil }
+        var found: PushView?
+        journal.visit(before: nil) { record in
+            guard record.apnsID == id else { return true }
+            found = view(record)
+            return false
         }
         return found
     }
 
-    private func matches(_ record: borrowing PushRecord, _ text: String) -> Bool {
-        if "\(record.apnsID)" == text { return true }
+    /// Pushes that match, newest first.
+    public func pushes(_ query: PushQuery) -> [PushView] {
+        var found: [PushView] = []
+        var rest = query
+        while true {
+            let (views, before) = portion(of: rest)
+            found += views
+            guard let before, found.count < query.limit else { return found }
+            rest.before = before
+            rest.limit = query.limit - found.count
+        }
+    }
+
+    /// Pushes among the next ones that a query visits, newest first, and the number from which a further call goes on;
+    /// nil at the end. A call takes a limited time, so that others get the world between two calls.
+    public func portion(of query: PushQuery) -> (views: [PushView], before: UInt64?) {
+        var found: [PushView] = []
+        let text = query.query?.lowercased() ?? ""
+        let id = APNSID(text: text)
+        var left = text.isEmpty || id != nil ? Self.lookedPushes : Self.lookedTexts
+        var last: UInt64?
+        journal.visit(before: query.before) { record in
+            guard found.count < query.limit, left > 0 else { return false }
+            left -= 1
+            last = record.number
+            guard query.device == nil || record.device == query.device, isApp(record.app, query.app),
+                query.fate == nil || record.fate.name == query.fate,
+                text.isEmpty || matches(record, text, id)
+            else { return true }
+            found.append(view(record))
+            return true
+        }
+        return (found, last.flatMap { $0 > journal.oldest ? $0 : nil })
+    }
+
+    /// - Parameter id: the text as an `apns-id`, which is searched for by its value alone; nil: another text.
+    private func matches(_ record: borrowing PushRecord, _ text: String, _ id: APNSID?) -> Bool {
+        if let id, record.apnsID == id { return true }
         if record.token != TokenTable.none, tokens.text(record.token).hasPrefix(text) { return true }
         if record.collapseID?.lowercased() == text { return true }
+        guard id == nil else { return false }
         guard let line = line(of: record) else { return false }
         return line.lowercased().contains(text)
     }

@@ -43,6 +43,7 @@ extension DeviceWorld {
         for installation in found.installations { uninstall(installation.app, on: id, now: now) }
         reportEnds(id, now: now)
         counts.all -= 1
+        counts.blocks.remove(id)
         if found.state.value.isReachable { counts.online -= 1 }
         devices[Int(id)] = nil
         report(.device, device: id, detail: "removed", now: now)
@@ -71,6 +72,7 @@ extension DeviceWorld {
         let id = UInt32(devices.count)
         devices.append(Device(name: name, state: sharedState))
         counts.all += 1
+        counts.blocks.add(id)
         counts.online += 1
         report(.device, device: id, detail: "new", now: now)
         return id

@@ -14,6 +14,10 @@ public struct DeviceWorld: Sendable {
     var random: SeededGenerator
     var extensions = ExtensionRuns()
     var channels = ChannelIndex()
+    /// Devices that were changed lately.
+    var touched = TouchLog()
+    /// Resets since the start.
+    private(set) var resets: UInt64 = 0
     /// Number of the Live Activity that was started last; 0: none yet.
     var activityNumber: UInt64 = 0
     /// Devices that exist, and those of them that APNs reaches.
@@ -34,6 +38,7 @@ public struct DeviceWorld: Sendable {
 
     /// Forgets devices, tokens and pushes. Apps are those of the start. Numbers of events go on.
     public mutating func reset(now: Int64) {
+        resets += 1
         appTable = AppTable(initialApps)
         devices = []
         tokens.removeAll()
@@ -55,6 +60,7 @@ public struct DeviceWorld: Sendable {
 
     /// Lets happen what is due until a time, each at its own time.
     public mutating func advance(to now: Int64) {
+        touched.endCall()
         while let (time, due) = due.take(until: now) { happen(due, now: time) }
         if due.isCrowded { compactDue() }
     }
@@ -90,6 +96,7 @@ public struct DeviceWorld: Sendable {
         _ fate: Fate, _ push: UInt64, device: UInt32?, app: UInt16?, identifier: String? = nil, now: Int64
     ) {
         guard push > 0, journal.set(fate, of: push) else { return }
+        if let device { touched.append(device) }
         log.append(
             EventRecord(
                 at: now, kind: .push, device: device, app: app, push: push, identifier: identifier, fate: fate
@@ -101,6 +108,7 @@ public struct DeviceWorld: Sendable {
         identifier: String? = nil, detail: String? = nil, token: UInt32? = nil, formerToken: UInt32? = nil,
         now: Int64
     ) {
+        if let device { touched.append(device) }
         log.append(
             EventRecord(
                 at: now, kind: kind, device: device, app: app, push: push, identifier: identifier, fate: nil,
@@ -119,7 +127,11 @@ public struct DeviceWorld: Sendable {
         guard Int(device) < devices.count, let index = devices[Int(device)]?.installation(app) else {
             return nil
         }
-        return body(&devices[Int(device)]!.installations[index])
+        touched.append(device)
+        let former = devices[Int(device)]!.installations[index].numbers
+        let result = body(&devices[Int(device)]!.installations[index])
+        counts.lists.change(from: former, to: devices[Int(device)]!.installations[index].numbers)
+        return result
     }
 
     /// Returns an installed app; nil when the device or the app is gone.
@@ -131,8 +143,29 @@ public struct DeviceWorld: Sendable {
     }
 }
 
-/// Numbers of devices.
+/// Numbers of devices, and of what their apps show.
 struct DeviceCounts: Sendable {
     var all = 0
     var online = 0
+    var lists = ListCounts()
+    var blocks = DeviceBlocks()
+}
+
+/// Numbers of what apps show.
+struct ListCounts: Sendable, Equatable {
+    var delivered = 0
+    /// Live Activities that are not dismissed.
+    var activities = 0
+
+    /// Takes over the change of an app's numbers.
+    mutating func change(from former: ListCounts, to new: ListCounts) {
+        delivered += new.delivered - former.delivered
+        activities += new.activities - former.activities
+    }
+}
+
+extension Installation {
+    var numbers: ListCounts {
+        ListCounts(delivered: centre.delivered.count, activities: activities?.value.visible ?? 0)
+    }
 }
