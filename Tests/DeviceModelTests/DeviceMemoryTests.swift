@@ -14,6 +14,8 @@ import Testing
         let inTables =
             Double(MemoryLayout<Device?>.stride + MemoryLayout<TokenRecord>.stride) * places
             + Double(MemoryLayout<DeviceKey>.stride + MemoryLayout<UInt32>.stride) * places * 2
+            // The order of arrivals may have an entry that has left beside each other one.
+            + Double(MemoryLayout<ArrivalOrder.Entry>.stride) * places * 2
         let onHeap =
             Self.array(MemoryLayout<Installation>.stride)
             + Self.array(MemoryLayout<DeliveredNotification>.stride) + Self.array(payload.utf8.count)

@@ -15,6 +15,11 @@ struct SettingsReader {
         number("maximum-devices", 1...10_000_000, &settings.maximumDevices, "most devices")
         number("maximum-delivered", 1...10_000, &settings.maximumDelivered, "notifications of an app's list")
         number("maximum-pushes", 1...100_000_000, &settings.maximumPushes, "pushes that the journal keeps")
+        number(
+            "delivered-room", 0...1_099_511_627_776, &settings.deliveredRoom,
+            "bytes of all delivered notifications")
+        number(
+            "journal-room", 0...1_099_511_627_776, &settings.journalRoom, "bytes of the journal's pushes")
         number("maximum-events", 1...100_000_000, &settings.maximumEvents, "events kept for readers")
         time("gone-delay", 86_400_000, &settings.goneDelay, "longest time from a token's end to 410")
         number("wakes-per-hour", 0...3_600, &settings.wakesPerHour, "silent pushes that wake within an hour")

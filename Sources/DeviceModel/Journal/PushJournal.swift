@@ -1,3 +1,4 @@
+import DequeModule
 import SluiceModel
 
 /// Step in the fate of a push.
@@ -32,25 +33,35 @@ struct PushRecord: Sendable {
     var steps: [PushStep] = []
     /// Title and body that the service extension has made, at most ``PushJournal/longestLine`` bytes; nil: unchanged.
     var line: String?
+
+    /// Bytes that the push takes of the journal's room.
+    var bytes: Int { 256 + payload.count + (collapseID?.utf8.count ?? 0) }
 }
 
 /// The latest pushes, in the order of their numbers. Bounded: the oldest push leaves first.
 struct PushJournal: Sendable {
-    private var records: [PushRecord] = []
+    private var records: Deque<PushRecord> = []
     private let limit: Int
+    /// Most bytes of the records.
+    private let room: Int
+    /// Bytes of the records.
+    private(set) var bytes = 0
     /// Number of the next push.
     private(set) var next: UInt64 = 1
     /// Pushes by their latest state, also those that have left.
     private(set) var fates = [UInt64](repeating: 0, count: Fate.allCases.count)
 
-    init(limit: Int) { self.limit = max(1, limit) }
+    init(limit: Int, room: Int = .max) {
+        self.limit = max(1, limit)
+        self.room = room
+    }
 
     /// Oldest number that is kept.
     var oldest: UInt64 { next - UInt64(records.count) }
 
     private func index(_ number: UInt64) -> Int? {
         guard number < next, number >= oldest else { return nil }
-        return Int((number - 1) % UInt64(limit))
+        return Int(number - oldest)
     }
 
     /// Adds a record, whose number is set here.
@@ -59,12 +70,13 @@ struct PushJournal: Sendable {
         var record = record
         record.number = next
         fates[Int(record.fate.rawValue)] += 1
-        if records.count < limit {
-            records.append(record)
-        } else {
-            records[Int((next - 1) % UInt64(limit))] = record
-        }
+        records.append(record)
+        bytes += record.bytes
         next += 1
+        // The newest push stays, however large it is.
+        while records.count > limit || (bytes > room && records.count > 1) {
+            bytes -= records.removeFirst().bytes
+        }
         return record.number
     }
 
@@ -116,6 +128,7 @@ struct PushJournal: Sendable {
 
     mutating func removeAll() {
         records = []
+        bytes = 0
         next = 1
         fates = [UInt64](repeating: 0, count: Fate.allCases.count)
     }

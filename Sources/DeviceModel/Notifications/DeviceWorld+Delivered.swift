@@ -10,6 +10,7 @@ extension DeviceWorld {
         guard
             let (replaced, dropped) = with(device, app, { $0.centre.insert(entry, limit: limit, seed: seed) })
         else { return }
+        arrivals.append(ArrivalOrder.Entry(at: entry.at, device: device, app: app))
         if let replaced {
             note(.replacedInPlace, entry.push, now: now)
             conclude(.replaced, replaced.push, device: device, app: app, now: now)

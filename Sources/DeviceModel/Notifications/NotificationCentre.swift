@@ -22,6 +22,18 @@ struct DeliveredNotification: Sendable {
         case push, interval, calendar, location, none
     }
 
+    /// Bytes that the notification takes of the room for all.
+    var bytes: Int {
+        var bytes = 128 + payload.count + (identifier?.utf8.count ?? 0)
+        if let changes = changes?.value {
+            for text in [
+                changes.title, changes.subtitle, changes.body, changes.category, changes.thread,
+                changes.sound, changes.status,
+            ] { bytes += text?.utf8.count ?? 0 }
+        }
+        return bytes
+    }
+
     /// Request identifier as the app sees it.
     func identifier(seed: UInt64) -> String { identifier ?? GeneratedIdentifier.text(push, seed: seed) }
 
@@ -121,6 +133,8 @@ struct ContentChanges: Sendable {
 struct NotificationCentre: Sendable {
     /// Oldest first.
     private(set) var delivered: [DeliveredNotification] = []
+    /// Bytes of the delivered list.
+    private(set) var bytes = 0
     /// Pending requests; nil: there were none.
     private var requests: Boxed<PendingList>?
 
@@ -134,11 +148,12 @@ struct NotificationCentre: Sendable {
         var notification = notification
         var replaced: DeliveredNotification?
         if let name = notification.identifier, let index = index(name, seed: seed) {
-            let former = delivered.remove(at: index)
+            let former = take(index)
             notification.replaced = former.replaced == .max ? .max : former.replaced + 1
             replaced = former
         }
-        let dropped = delivered.count >= max(1, limit) ? delivered.removeFirst() : nil
+        let dropped = delivered.count >= max(1, limit) ? take(0) : nil
+        bytes += notification.bytes
         delivered.append(notification)
         return (replaced, dropped)
     }
@@ -154,7 +169,19 @@ struct NotificationCentre: Sendable {
     }
 
     mutating func remove(_ name: String, seed: UInt64) -> DeliveredNotification? {
-        index(name, seed: seed).map { delivered.remove(at: $0) }
+        index(name, seed: seed).map { take($0) }
+    }
+
+    /// Removes the oldest notification if it is not younger than a time.
+    mutating func removeOldest(until time: Int64) -> DeliveredNotification? {
+        guard let first = delivered.first, first.at <= time else { return nil }
+        return take(0)
+    }
+
+    private mutating func take(_ index: Int) -> DeliveredNotification {
+        let taken = delivered.remove(at: index)
+        bytes -= taken.bytes
+        return taken
     }
 
     /// Removes the notifications that `isRemoved` accepts, and returns them, newest first.
@@ -164,6 +191,7 @@ struct NotificationCentre: Sendable {
         delivered.removeAll { notification in
             guard isRemoved(notification) else { return false }
             removed.append(notification)
+            bytes -= notification.bytes
             return true
         }
         return removed.reversed()
@@ -179,7 +207,9 @@ struct NotificationCentre: Sendable {
         guard let index = index(name, seed: seed) else { return }
         var changes = delivered[index].changes?.value ?? ContentChanges()
         changes.status = status
+        bytes -= delivered[index].bytes
         delivered[index].changes = Boxed(changes)
+        bytes += delivered[index].bytes
     }
 
     // MARK: - Pending list

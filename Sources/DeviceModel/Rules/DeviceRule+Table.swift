@@ -300,8 +300,8 @@ extension DeviceRule {
             )
         case .droppedFromList:
             (
-                .assumed, "setting maximum-delivered",
-                "The list is full, so its oldest notification was dropped."
+                .assumed, "settings maximum-delivered, delivered-room",
+                "The list or the room of all lists is full, so the oldest notification was dropped."
             )
         case .removedByUser:
             (

@@ -14,6 +14,11 @@ public struct DeviceSettings: Codable, Sendable, Equatable {
     public var maximumDelivered = 100
     /// Pushes that the journal keeps.
     public var maximumPushes = 100_000
+    /// Bytes of all delivered notifications, which are their payloads, texts, and 128 bytes each. The oldest ones are
+    /// dropped.
+    public var deliveredRoom = 512 << 20
+    /// Bytes of the journal's pushes, which are their payloads and 256 bytes each. The oldest ones leave.
+    public var journalRoom = 256 << 20
     /// Events that are kept for readers.
     public var maximumEvents = 100_000
     /// Longest time from the end of a token to 410, in milliseconds. The actual time is random.

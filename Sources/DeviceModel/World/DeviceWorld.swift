@@ -14,6 +14,8 @@ public struct DeviceWorld: Sendable {
     var random: SeededGenerator
     var extensions = ExtensionRuns()
     var channels = ChannelIndex()
+    /// Notifications in the order of their arrival in a list.
+    var arrivals = ArrivalOrder()
     /// Devices that were changed lately.
     var touched = TouchLog()
     /// Resets since the start.
@@ -31,7 +33,7 @@ public struct DeviceWorld: Sendable {
         initialApps = apps
         appTable = AppTable(apps)
         tokens = TokenTable(seed: settings.seed)
-        journal = PushJournal(limit: settings.maximumPushes)
+        journal = PushJournal(limit: settings.maximumPushes, room: settings.journalRoom)
         log = EventLog(limit: settings.maximumEvents)
         random = SeededGenerator(seed: settings.seed)
     }
@@ -46,6 +48,7 @@ public struct DeviceWorld: Sendable {
         journal.removeAll()
         log.removeAll()
         due.removeAll()
+        arrivals.removeAll()
         extensions.removeAll()
         channels.removeAll()
         activityNumber = 0
@@ -61,7 +64,11 @@ public struct DeviceWorld: Sendable {
     /// Lets happen what is due until a time, each at its own time.
     public mutating func advance(to now: Int64) {
         touched.endCall()
-        while let (time, due) = due.take(until: now) { happen(due, now: time) }
+        while let (time, due) = due.take(until: now) {
+            happen(due, now: time)
+            makeRoom(now: time)
+        }
+        makeRoom(now: now)
         if due.isCrowded { compactDue() }
     }
 
@@ -154,18 +161,23 @@ struct DeviceCounts: Sendable {
 /// Numbers of what apps show.
 struct ListCounts: Sendable, Equatable {
     var delivered = 0
+    /// Bytes of the delivered notifications.
+    var bytes = 0
     /// Live Activities that are not dismissed.
     var activities = 0
 
     /// Takes over the change of an app's numbers.
     mutating func change(from former: ListCounts, to new: ListCounts) {
         delivered += new.delivered - former.delivered
+        bytes += new.bytes - former.bytes
         activities += new.activities - former.activities
     }
 }
 
 extension Installation {
     var numbers: ListCounts {
-        ListCounts(delivered: centre.delivered.count, activities: activities?.value.visible ?? 0)
+        ListCounts(
+            delivered: centre.delivered.count, bytes: centre.bytes,
+            activities: activities?.value.visible ?? 0)
     }
 }
