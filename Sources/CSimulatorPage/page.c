@@ -11,6 +11,9 @@ static const unsigned char activity_js[] = {
 static const unsigned char api_js[] = {
 #embed "../APNSSimulator/Page/api.js"
 };
+static const unsigned char card_js[] = {
+#embed "../APNSSimulator/Page/card.js"
+};
 static const unsigned char code_js[] = {
 #embed "../APNSSimulator/Page/code.js"
 };
@@ -111,6 +114,7 @@ static const unsigned char words_js[] = {
 static const struct sluice_page_file files[] = {
     FILE_OF("/activity.js", SCRIPT, activity_js),
     FILE_OF("/api.js", SCRIPT, api_js),
+    FILE_OF("/card.js", SCRIPT, card_js),
     FILE_OF("/code.js", SCRIPT, code_js),
     FILE_OF("/command.js", SCRIPT, command_js),
     FILE_OF("/controls.js", SCRIPT, controls_js),

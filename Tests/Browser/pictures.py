@@ -11,7 +11,7 @@ import time
 
 from playwright.sync_api import expect, sync_playwright
 
-from page_test import Browser, Simulator
+from support import Browser, Simulator
 
 APPS = [
     {"bundle": "com.example.news", "name": "News", "icon": "📰", "background-modes": ["remote-notification"]},

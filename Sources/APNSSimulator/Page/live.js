@@ -6,6 +6,8 @@ const kinds = [
 ];
 /** Events that wait for a frame; beyond them a resynchronisation is cheaper. */
 const mostWaiting = 20_000;
+/** Time after which a hidden page gives its connection back, in milliseconds. */
+const longestIdle = 60_000;
 
 export class Live {
   /**
@@ -23,12 +25,18 @@ export class Live {
     // Events between the first fetches and the stream would be missed.
     this.wasGone = true;
     this.wait = 500;
+    this.source = null;
+    this.retry = null;
+    this.rest = null;
     this.connect();
-    document.addEventListener("visibilitychange", () => this.ask());
+    document.addEventListener("visibilitychange", () => this.visibility());
   }
 
   connect() {
+    clearTimeout(this.retry);
+    this.source?.close();
     const source = new EventSource("/api/events");
+    this.source = source;
     source.onopen = () => {
       this.wait = 500;
       this.state("live");
@@ -38,12 +46,31 @@ export class Live {
     source.onerror = () => {
       // The browser would resume a stream of a simulator that may have started anew.
       source.close();
+      if (this.source !== source) return;
+      this.source = null;
       this.wasGone = true;
       this.state("gone");
-      setTimeout(() => this.connect(), this.wait);
+      this.retry = setTimeout(() => this.connect(), this.wait);
       this.wait = Math.min(this.wait * 2, 5_000);
     };
     for (const kind of kinds) source.addEventListener(kind, (event) => this.receive(kind, event.data));
+  }
+
+  /** Gives the connection back while nobody looks, because browsers have few for a server. */
+  visibility() {
+    clearTimeout(this.rest);
+    if (document.hidden) {
+      this.rest = setTimeout(() => {
+        clearTimeout(this.retry);
+        this.source?.close();
+        this.source = null;
+        this.wasGone = true;
+      }, longestIdle);
+    } else if (this.source === null) {
+      this.connect();
+    } else {
+      this.ask();
+    }
   }
 
   receive(kind, data) {
