@@ -55,6 +55,8 @@ struct RandomWorld {
     private mutating func push() {
         // Most pushes go to tokens that are valid now; some go to those that have ended.
         let all = world.tokens(TokenQuery())
+        // After a reset there is no token until a device appears.
+        guard !all.isEmpty else { return }
         let valid = all.filter(\.isValid)
         let token = pick(valid.isEmpty || chance(5) ? all : valid)
         let isSilent = chance(25)
