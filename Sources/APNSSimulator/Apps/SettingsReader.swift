@@ -37,6 +37,9 @@ struct SettingsReader {
             "maximum-activities", 0...1_000, &settings.maximumActivities,
             "Live Activities of an app that run at once on a device")
         number(
+            "activity-starts-per-hour", 0...36_000, &settings.activityStartsPerHour,
+            "Live Activities that pushes start within an hour")
+        number(
             "activity-updates-per-hour", 0...36_000, &settings.activityUpdatesPerHour,
             "Live Activity updates of priority 10 within an hour")
         number(

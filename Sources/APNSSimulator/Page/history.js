@@ -14,7 +14,7 @@ const withholds = new Set([
   "filtered-by-focus", "waits-for-summary", "foreground-silent", "no-background-mode", "background-refresh-off",
   "low-power-mode", "force-quit", "held-for-budget", "replaced-while-held", "dropped-at-reset", "voip-stopped",
   "location-budget", "extension-hid", "activity-unknown-type", "activity-not-decoded", "activity-outdated",
-  "activity-already-ended", "activity-over-budget", "activity-disabled", "activity-limit", "activity-incomplete",
+  "activity-already-ended", "activity-over-budget", "activity-starts-used-up", "activity-disabled", "activity-limit", "activity-incomplete",
   "activity-too-large", "activity-wrong-event", "broadcast-unheard", "voip-not-reported", "channel-unknown", "handler-not-called", "replaced-in-place", "removed-by-user", "removed-by-app",
   "dropped-from-list", "dismissed", "dismissal-not-reported",
 ]);

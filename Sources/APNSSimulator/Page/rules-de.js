@@ -109,6 +109,7 @@ export default {
   "activity-outdated": "Der Zeitstempel ist älter als der der letzten Änderung: übergangen.",
   "activity-already-ended": "Die Live-Aktivität ist beendet: der Push wird übergangen.",
   "activity-over-budget": "Das Budget der Updates mit Priorität 10 ist aufgebraucht: gedrosselt.",
+  "activity-starts-used-up": "Das Gerät startet in dieser Stunde keine weiteren Live-Aktivitäten dieser App durch Pushes.",
   "activity-disabled": "Der Benutzer hat Live-Aktivitäten ausgeschaltet.",
   "activity-limit": "Die App hat ihre Höchstzahl an Live-Aktivitäten.",
   "activity-incomplete": "Ein notwendiges Feld der Payload fehlt.",

@@ -5,6 +5,8 @@ struct ActivityList: Sendable {
     /// Update tokens that were given out.
     var tokens: UInt32 = 0
     private var budget = UpdateBudget()
+    /// Starts by push.
+    private var starts = UpdateBudget()
 
     /// Ended activities that the lock screen keeps.
     static let mostEnded = 16
@@ -34,6 +36,9 @@ struct ActivityList: Sendable {
     /// Counts an update against the hour's budget. Returns false when the budget is used up.
     mutating func spend(_ limit: Int, now: Int64) -> Bool { budget.spend(limit, now: now) }
 
+    /// Counts a start by push against the hour's budget. Returns false when the budget is used up.
+    mutating func spendStart(_ limit: Int, now: Int64) -> Bool { starts.spend(limit, now: now) }
+
     /// Forgets the oldest dismissed activities beyond the limit.
     mutating func forgetDismissed() {
         var surplus = activities.count { $0.phase == .dismissed } - Self.mostDismissed
@@ -52,9 +57,9 @@ struct ActivityList: Sendable {
     }
 }
 
-/// Updates of priority 10 within an hour, which starts with its first update (assumed).
+/// Updates of priority 10, or starts by push, within an hour, which starts with the first of them (assumed).
 struct UpdateBudget: Sendable {
-    /// Start of the hour in milliseconds since 1970; nil before the first update.
+    /// Start of the hour in milliseconds since 1970; nil before the first update or start.
     private var start: Int64?
     private var used: Int32 = 0
     private static let hour: Int64 = 3_600_000

@@ -48,9 +48,21 @@ extension DeviceWorld {
         if let rule = refusal(of: start, app: push.app, device: push.device) {
             return drop(push, rule, now: now)
         }
+        guard spendStart(push.app, on: push.device, now: now) else {
+            return drop(push, .activityStartsUsedUp, now: now)
+        }
         let number = begin(start, app: push.app, device: push.device, now: now)
         conclude(
             .updated, push.number, device: push.device, app: push.app, identifier: "\(number)", now: now)
+    }
+
+    /// Counts a start by push. Returns whether the hour's budget allows it.
+    private mutating func spendStart(_ app: UInt16, on device: UInt32, now: Int64) -> Bool {
+        let limit = settings.activityStartsPerHour
+        return with(device, app) { installation in
+            if installation.activities == nil { installation.activities = Boxed(ActivityList()) }
+            return installation.activities!.value.spendStart(limit, now: now)
+        } ?? false
     }
 
     private func environment(of push: TransitPush) -> PushEnvironment {

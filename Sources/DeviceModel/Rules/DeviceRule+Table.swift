@@ -548,6 +548,11 @@ extension DeviceRule {
                 .documented, "Starting and updating Live Activities with ActivityKit push notifications",
                 "The budget of priority 10 updates is used up: throttled."
             )
+        case .activityStartsUsedUp:
+            (
+                .observed, "reports of developers",
+                "The device starts no more Live Activities of this app by push within this hour."
+            )
         case .activityDisabled:
             (
                 .documented, "ActivityAuthorizationError",

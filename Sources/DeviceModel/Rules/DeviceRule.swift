@@ -109,6 +109,7 @@ public enum DeviceRule: String, Codable, Sendable, CaseIterable {
     case activityOutdated = "activity-outdated"
     case activityAlreadyEnded = "activity-already-ended"
     case activityOverBudget = "activity-over-budget"
+    case activityStartsUsedUp = "activity-starts-used-up"
     case activityDisabled = "activity-disabled"
     case activityLimit = "activity-limit"
     case activityIncomplete = "activity-incomplete"

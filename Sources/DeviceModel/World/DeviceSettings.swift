@@ -41,6 +41,8 @@ public struct DeviceSettings: Codable, Sendable, Equatable {
     public var attachmentRoom = 64 << 20
     /// Live Activities of an app that run at once on a device.
     public var maximumActivities = 5
+    /// Live Activities of an app that pushes start on a device within an hour.
+    public var activityStartsPerHour = 10
     /// Live Activity updates of priority 10 within an hour.
     public var activityUpdatesPerHour = 60
     /// The same with the setting for frequent updates.

@@ -32,9 +32,14 @@ struct ActivityBed {
         return app
     }
 
-    init(_ app: AppDeclaration = ActivityBed.app(), settings: DeviceSettings = DeviceSettings()) throws {
+    /// - Parameter startsPerHour: starts by push; many by default, because most tests are about other limits.
+    init(
+        _ app: AppDeclaration = ActivityBed.app(), settings: DeviceSettings = DeviceSettings(),
+        startsPerHour: Int = 1_000_000
+    ) throws {
         var settings = settings
         settings.goneDelay = 0
+        settings.activityStartsPerHour = startsPerHour
         world = DeviceWorld(apps: [app], settings: settings)
         device = try world.addDevice(now: now)
         var query = TokenQuery()

@@ -297,4 +297,28 @@ import Testing
         #expect(bed.rules.last == "activity-not-decoded")
         #expect(bed.world.status(now: bed.now).activities == 0)
     }
+
+    @Test func startsByPushBeyondTheHoursBudgetAreDropped() throws {
+        var bed = try ActivityBed(startsPerHour: 2)
+        // A refused start costs nothing.
+        bed.push(ActivityBed.start(["content-state": "{}"]))
+        for _ in 1...2 {
+            bed.push(ActivityBed.start())
+            #expect(bed.fate == "updated")
+        }
+        let first = bed.now - 1
+        bed.push(ActivityBed.start())
+        #expect(bed.rules.last == "activity-starts-used-up")
+        #expect(bed.fate == "dropped")
+        var action = DeviceAction(.startActivity)
+        action.text = ActivityBed.type
+        action.payload = .object(["content-state": .object(["home": .integer(0), "away": .integer(0)])])
+        try bed.perform(action)
+        #expect(bed.activities.count == 3)
+        bed.pass(first + 3_600_000 - bed.now - 2)
+        bed.push(ActivityBed.start())
+        #expect(bed.fate == "dropped")
+        bed.push(ActivityBed.start())
+        #expect(bed.fate == "updated")
+    }
 }
