@@ -2,8 +2,6 @@
 struct ActivityList: Sendable {
     /// Entries with those that have ended or were dismissed. The oldest of these leave first.
     private(set) var activities: [Activity] = []
-    /// Update tokens that were given out.
-    var tokens: UInt32 = 0
     private var budget = UpdateBudget()
     /// Starts by push.
     private var starts = UpdateBudget()

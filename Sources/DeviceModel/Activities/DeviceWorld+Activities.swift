@@ -9,14 +9,15 @@ extension DeviceWorld {
         }
         guard let event = message.event else { return drop(push, .activityIncomplete, now: now) }
         // A token that the simulator made a device for stands for start tokens and update tokens.
-        let isAdopted = push.token != TokenTable.none && tokens[push.token].isAdopted
+        let token = tokens.record(TokenMark(index: push.token, serial: push.tokenSerial))
+        let isAdopted = token?.isAdopted ?? false
         if event == .start {
             guard push.purpose == .activityStart || isAdopted else {
                 return drop(push, .activityWrongEvent, now: now)
             }
             return start(message, push, now: now)
         }
-        guard let activity = push.token == TokenTable.none ? nil : tokens[push.token].activity else {
+        guard let activity = token?.activity else {
             guard isAdopted else { return drop(push, .activityWrongEvent, now: now) }
             return startAdopted(message, push, now: now)
         }
@@ -66,8 +67,8 @@ extension DeviceWorld {
     }
 
     private func environment(of push: TransitPush) -> PushEnvironment {
-        push.token == TokenTable.none
-            ? appTable[push.app].environment ?? .production : tokens[push.token].environment
+        tokens.record(TokenMark(index: push.token, serial: push.tokenSerial))?.environment
+            ?? appTable[push.app].environment ?? .production
     }
 
     /// Starts an activity for a made-up token, so that something is seen. The token becomes its update token.
@@ -150,11 +151,8 @@ extension DeviceWorld {
             TokenRecord(
                 bytes: [], device: device, app: app, purpose: .activity, environment: activity.environment,
                 next: installation.firstToken, activity: number),
-            bundle: appTable[app].bundle, from: list.tokens)
-        _ = with(device, app) { installation in
-            installation.firstToken = index
-            installation.activities?.value.tokens += 1
-        }
+            bundle: appTable[app].bundle)
+        _ = with(device, app) { $0.firstToken = index }
         _ = change(number, app, device) { activity in
             activity.token = index
             activity.wantsToken = false

@@ -16,13 +16,21 @@ extension DeviceWorld {
     /// Live Activities that are not dismissed.
     func activityCount(_ installation: Installation) -> Int { installation.activities?.value.visible ?? 0 }
 
+    /// Update token; nil: none, or it is forgotten since the activity's end.
+    private func token(of activity: Activity) -> String? {
+        guard activity.token != TokenTable.none, tokens[activity.token].activity == activity.number,
+            !tokens[activity.token].bytes.isEmpty
+        else { return nil }
+        return tokens.text(activity.token)
+    }
+
     private func view(_ activity: Activity, of app: AppDeclaration) -> ActivityView {
         let layout = ActivityLayout(activity, app)
         return ActivityView(
             id: activity.number, type: activity.type, state: activity.phase.rawValue,
             startedAt: activity.startedAt, updatedAt: activity.updatedAt, staleAt: activity.staleAt,
             dismissAt: activity.dismissAt, relevance: activity.relevance, channel: activity.channel,
-            token: activity.token == TokenTable.none ? nil : tokens.text(activity.token),
+            token: token(of: activity),
             attributes: activity.attributes, contentState: activity.content, title: layout.title,
             lines: layout.lines, leading: layout.leading, trailing: layout.trailing,
             progress: layout.progress, alerted: activity.alerted)

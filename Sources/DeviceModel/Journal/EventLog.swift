@@ -8,9 +8,9 @@ struct EventRecord: Sendable {
     var identifier: String?
     var fate: Fate?
     var detail: String?
-    /// Index of a token; nil for other events.
-    var token: UInt32?
-    var formerToken: UInt32?
+    /// A token; nil for other events.
+    var token: TokenMark?
+    var formerToken: TokenMark?
 }
 
 /// The latest events. Bounded: the oldest event leaves first, and readers that are too slow are told.

@@ -16,6 +16,8 @@ struct PushRecord: Sendable {
     var apnsID: APNSID
     /// Index of the token; `TokenTable.none` for an unknown token and a broadcast.
     var token: UInt32
+    /// Serial of the token, whose place may have another token meanwhile.
+    var tokenSerial: UInt32 = 0
     /// Device; nil for an unknown token.
     var device: UInt32?
     /// Index of the app; nil for an app that is unknown.

@@ -119,8 +119,9 @@ extension DeviceWorld {
 
     /// Views of the tokens from a position on, and the position to go on with; nil at the end.
     public func tokens(from first: UInt32, limit: Int) -> (views: [TokenView], next: UInt32?) {
-        let end = min(tokens.count, Int(first) + max(1, limit))
+        let end = min(tokens.places, Int(first) + max(1, limit))
         guard Int(first) < end else { return ([], nil) }
-        return ((first..<UInt32(end)).map { view(token: $0) }, end < tokens.count ? UInt32(end) : nil)
+        let views = (first..<UInt32(end)).filter { !tokens[$0].bytes.isEmpty }.map { view(token: $0) }
+        return (views, end < tokens.places ? UInt32(end) : nil)
     }
 }

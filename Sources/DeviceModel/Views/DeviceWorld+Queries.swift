@@ -8,15 +8,16 @@ extension DeviceWorld {
         return devices[Int(device)] == nil ? nil : device
     }
 
-    /// Tokens that match, in the order of their making.
+    /// Tokens that match, in the order of their places.
     public func tokens(_ query: TokenQuery) -> [TokenView] {
         var found: [TokenView] = []
         var skipped = 0
         let app = query.app.map { appTable.find($0) }
-        for index in 0..<UInt32(tokens.count) {
+        for index in 0..<UInt32(tokens.places) {
             if found.count >= query.limit { break }
             let record = tokens[index]
-            guard query.device == nil || record.device == query.device, app == nil || record.app == app!,
+            guard !record.bytes.isEmpty, query.device == nil || record.device == query.device,
+                app == nil || record.app == app!,
                 query.purpose == nil || record.purpose == query.purpose,
                 query.environment == nil || record.environment == query.environment
             else { continue }

@@ -135,7 +135,7 @@ extension DeviceWorld {
     /// - Parameter id: the text as an `apns-id`, which is searched for by its value alone; nil: another text.
     private func matches(_ record: borrowing PushRecord, _ text: String, _ id: APNSID?) -> Bool {
         if let id, record.apnsID == id { return true }
-        if record.token != TokenTable.none, tokens.text(record.token).hasPrefix(text) { return true }
+        if tokens.text(mark(of: record))?.hasPrefix(text) ?? false { return true }
         if record.collapseID?.lowercased() == text { return true }
         guard id == nil else { return false }
         guard let line = line(of: record) else { return false }
@@ -156,7 +156,7 @@ extension DeviceWorld {
             topic: TopicSuffix.topic(bundle, record.purpose), type: "\(record.type.headerValue)",
             priority: record.priority.number, collapseID: record.collapseID, expiration: record.expiration,
             environment: record.environment,
-            token: record.token == TokenTable.none ? "" : tokens.text(record.token),
+            token: tokens.text(mark(of: record)) ?? "",
             status: record.reason == .absent ? 200 : Int(record.reason.status),
             reason: record.reason == .absent ? nil : "\(record.reason.name)", fate: record.fate.name,
             steps: record.steps.map {
@@ -165,6 +165,10 @@ extension DeviceWorld {
                 )
             },
             text: line(of: record), payload: JSONValue(record.payload) ?? .null)
+    }
+
+    private func mark(of record: borrowing PushRecord) -> TokenMark {
+        TokenMark(index: record.token, serial: record.tokenSerial)
     }
 
     // MARK: - Events
@@ -196,8 +200,8 @@ extension DeviceWorld {
             app: record.app.map { appTable[$0].bundle }, push: record.push,
             apnsID: record.push.flatMap { journal[$0] }.map { "\($0.apnsID)" },
             identifier: identifier(of: record),
-            fate: record.fate?.name, detail: record.detail, token: record.token.map { tokens.text($0) },
-            formerToken: record.formerToken.map { tokens.text($0) })
+            fate: record.fate?.name, detail: record.detail, token: record.token.flatMap { tokens.text($0) },
+            formerToken: record.formerToken.flatMap { tokens.text($0) })
     }
 }
 

@@ -7,7 +7,14 @@ extension DeviceWorld {
         advance(to: now)
         let (length, purpose) = TopicSuffix.split(push.topic, type: push.type)
         let bundle = push.topic[..<length]
-        guard let token = tokens.find(push.token) ?? adopt(push, bundle, purpose, now: now) else {
+        let found = tokens.find(push.token)
+        // A token that ended long ago is not that of a new device.
+        if found == nil, let (reason, since) = tokens.forgotten(push.token) {
+            return refuse(
+                push, reason, reason == .expiredToken ? .tokenExpired : .tokenGone, token: nil, since: since,
+                now: now)
+        }
+        guard let token = found ?? adopt(push, bundle, purpose, now: now) else {
             return refuse(push, .badDeviceToken, .unknownToken, token: nil, now: now)
         }
         let record = tokens[token]
@@ -41,7 +48,8 @@ extension DeviceWorld {
         deliver(
             TransitPush(
                 number: number, apnsID: push.apnsID, at: now, device: record.device, app: record.app,
-                token: token, purpose: record.purpose, type: push.type, priority: push.priority,
+                token: token, tokenSerial: record.serial, purpose: record.purpose, type: push.type,
+                priority: push.priority,
                 collapseID: push.collapseID.map { String(decoding: $0, as: UTF8.self) }, expires: expires,
                 payload: payload),
             now: now)
@@ -70,6 +78,7 @@ extension DeviceWorld {
         return journal.append(
             PushRecord(
                 number: 0, at: now, apnsID: push.apnsID, token: token ?? TokenTable.none,
+                tokenSerial: token.map { tokens[$0].serial } ?? 0,
                 device: token.map { tokens[$0].device }, app: app, purpose: purpose, type: push.type,
                 priority: push.priority, environment: push.environment, reason: reason, fate: fate,
                 expiration: push.expiration,

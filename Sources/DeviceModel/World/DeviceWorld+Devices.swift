@@ -42,6 +42,7 @@ extension DeviceWorld {
         let found = try device(id)
         for installation in found.installations { uninstall(installation.app, on: id, now: now) }
         reportEnds(id, now: now)
+        tokens.forgetGenerations(of: id)
         counts.all -= 1
         counts.blocks.remove(id)
         if found.state.value.isReachable { counts.online -= 1 }

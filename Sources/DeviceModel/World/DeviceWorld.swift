@@ -119,7 +119,8 @@ public struct DeviceWorld: Sendable {
         log.append(
             EventRecord(
                 at: now, kind: kind, device: device, app: app, push: push, identifier: identifier, fate: nil,
-                detail: detail, token: token, formerToken: formerToken))
+                detail: detail, token: token.map { tokens.mark($0) },
+                formerToken: formerToken.map { tokens.mark($0) }))
     }
 
     // MARK: - Devices and apps by number

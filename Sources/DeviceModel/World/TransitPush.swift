@@ -11,6 +11,8 @@ struct TransitPush: Sendable {
     var app: UInt16
     /// Index of the token; `TokenTable.none` for a broadcast.
     var token: UInt32
+    /// Serial of the token, which may be forgotten while the push is stored.
+    var tokenSerial: UInt32 = 0
     var purpose: TokenPurpose
     var type: PushType
     var priority: Priority
