@@ -135,7 +135,10 @@ import Testing
         var held = 0
         for step in 0..<600 {
             script.step()
-            if step == 300 { script.world.reset(now: script.now) }
+            if step == 300 {
+                script.world.reset(now: script.now)
+                for _ in 0..<3 { _ = try script.world.addDevice(now: script.now) }
+            }
             for index in watches.indices {
                 let expected = script.world.check(conditions[index], now: script.now)
                 let seen = look(script.world, &watches[index])
