@@ -14,7 +14,13 @@ struct AttachmentTests {
     private final class FixedServer: Sendable {
         let port: UInt16
         private let descriptor: Int32
-        private let accepted = Mutex(0)
+        private let accepted = Counter()
+        /// Signalled at the end of the server's thread.
+        private let ended = DispatchSemaphore(value: 0)
+
+        private final class Counter: Sendable {
+            let value = Mutex(0)
+        }
 
         /// - Parameter silent: whether nothing is sent, and the connection stays open.
         init(_ answer: [UInt8], silent: Bool = false) throws {
@@ -33,11 +39,11 @@ struct AttachmentTests {
             }
             self.descriptor = descriptor
             self.port = port
-            let thread = Thread { [weak self] in
+            let thread = Thread { [accepted, ended] in
                 while true {
                     let client = accept(descriptor, nil, nil)
-                    guard client >= 0 else { return }
-                    self?.accepted.withLock { $0 += 1 }
+                    guard client >= 0 else { break }
+                    accepted.value.withLock { $0 += 1 }
                     var request = [UInt8](repeating: 0, count: 4_096)
                     _ = recv(client, &request, request.count, 0)
                     if silent {
@@ -48,16 +54,21 @@ struct AttachmentTests {
                             send(client, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
                         }
                     }
+                    // A child process of another test may have inherited the descriptor.
+                    shutdown(client, Int32(SHUT_RDWR))
                     close(client)
                 }
+                ended.signal()
             }
             thread.start()
         }
 
-        var count: Int { accepted.withLock { $0 } }
+        var count: Int { accepted.value.withLock { $0 } }
 
         deinit {
             shutdown(descriptor, Int32(SHUT_RDWR))
+            // The number of a closed descriptor soon belongs to another server, from which the thread would accept.
+            ended.wait()
             close(descriptor)
         }
     }

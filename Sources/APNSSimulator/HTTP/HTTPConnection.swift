@@ -135,6 +135,8 @@ final class HTTPConnection: ReadinessHandler {
         guard descriptor >= 0 else { return }
         if let registration { server.loop.deregister(registration) }
         registration = nil
+        // A child process that was just made may have inherited the descriptor.
+        shutdown(descriptor, Int32(SHUT_RDWR))
         Glibc.close(descriptor)
         descriptor = -1
         phase = .closed
