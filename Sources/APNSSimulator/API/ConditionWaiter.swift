@@ -6,7 +6,7 @@ final class ConditionWaiter: HTTPWaiter {
     let deadline: MonotonicTime
     private let registry: DeviceRegistry
     private let condition: WaitCondition
-    /// What has been found so far of the condition with its device; nil while there is no such device.
+    /// Findings so far of the condition with its device; nil while there is no such device.
     private var watch: ConditionWatch?
     /// Number or token of a device; nil for any device. The device may appear during the wait.
     private let device: String?

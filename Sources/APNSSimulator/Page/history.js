@@ -1,4 +1,4 @@
-// What became of pushes, and why.
+// Fates of pushes, and why.
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
 import { basisMark, copyButton, fateChip, jsonView } from "./parts.js";

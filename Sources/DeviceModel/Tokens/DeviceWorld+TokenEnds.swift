@@ -10,7 +10,7 @@ struct TokenEnds: Sendable {
     var isEmpty: Bool { unreported.isEmpty && former.isEmpty }
 }
 
-/// What a device reports of its tokens when APNs is reachable.
+/// Ends of tokens that a device reports when APNs is reachable.
 extension DeviceWorld {
     mutating func changeEnds(of device: UInt32, _ body: (inout TokenEnds) -> Void) {
         guard Int(device) < devices.count, devices[Int(device)] != nil else { return }

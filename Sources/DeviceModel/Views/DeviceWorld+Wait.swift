@@ -32,7 +32,7 @@ extension DeviceWorld {
         return isDone ? .nothing : .more
     }
 
-    /// What a watch has found so far, at most 100 entries of a kind.
+    /// Findings of a watch so far, at most 100 entries of a kind.
     public func result(of watch: ConditionWatch) -> WaitResult {
         let condition = watch.condition
         var result = WaitResult(
@@ -167,7 +167,7 @@ extension DeviceWorld {
         isApp(installation.app, condition.app)
     }
 
-    /// What matches on a device.
+    /// Matches on a device.
     private func find(_ condition: WaitCondition, on id: UInt32) -> ConditionWatch.Found {
         var found = ConditionWatch.Found()
         guard devices.indices.contains(Int(id)), let device = devices[Int(id)] else { return found }
