@@ -281,6 +281,16 @@ struct HTTPServerTests {
         try eventually("the connection is closed") { server.connections == 0 }
     }
 
+    @Test("many requests sent at once are all answered, also when their answers exceed the output's limit")
+    func longPipeline() throws {
+        let server = try EchoServer()
+        let client = try HTTPClient(port: server.port)
+        for number in 0..<200 { try client.start("POST", "/", body: "\(number)") }
+        for number in 0..<200 { #expect(try client.answer().text == "\(number)") }
+        for _ in 0..<3 { try client.start("GET", "/numbers") }
+        for _ in 0..<3 { #expect(try client.answer().body.count == 2_000_000) }
+    }
+
     @Test("a slow reader receives the whole stream")
     func slowReader() throws {
         let server = try EchoServer()
@@ -346,6 +356,22 @@ struct HTTPServerTests {
         leaving = nil
         try eventually("the connection is gone") { server.connections == 1 }
         #expect(try client.request("GET", "/wait?ms=10").status == 408)
+    }
+
+    @Test("a client that ends its sending side still gets answers and streams, but no answer that is to come")
+    func halfClosed() throws {
+        let server = try EchoServer()
+        let client = try HTTPClient(port: server.port)
+        try client.start("POST", "/", body: "last")
+        try client.start("GET", "/numbers")
+        client.finishSending()
+        #expect(try client.answer().text == "last")
+        #expect(try client.answer().body.count == 2_000_000)
+        try client.waitForEnd()
+        let waiting = try HTTPClient(port: server.port)
+        try waiting.start("GET", "/wait?ms=60000")
+        waiting.finishSending()
+        try waiting.waitForEnd()
     }
 
     @Test("an idle stream gets signs of life")

@@ -167,10 +167,9 @@ final class HTTPConnection: ReadinessHandler {
                 if isBusy, parser.waiting > Self.mostAhead { return }
             } else if count == 0 {
                 sawEnd = true
-                // A client that leaves needs no answer that is still to come.
                 switch phase {
-                case .waiting, .streaming, .working, .lingering: close()
-                case .reading, .closing, .closed: break
+                case .working, .lingering: close()
+                case .reading, .waiting, .streaming, .closing, .closed: break
                 }
                 return
             } else {
@@ -354,9 +353,15 @@ final class HTTPConnection: ReadinessHandler {
         }
     }
 
+    /// Whether the connection goes on as soon as the system takes bytes for the client. The system may have no room for
+    /// more although it has taken all so far.
+    private var waitsForClient: Bool { !output.isEmpty || isBehind || (isStreaming && hasMore) }
+
     /// Determines the next phase, the readiness to wait for, and the deadline.
     private func settle() {
         guard descriptor >= 0 else { return }
+        // A client that leaves needs no answer that is still to come.
+        if sawEnd, isExpectingNews { return close() }
         if output.isEmpty {
             if case .closing = phase {
                 shutdown(descriptor, Int32(SHUT_WR))
@@ -395,7 +400,7 @@ final class HTTPConnection: ReadinessHandler {
             case .lingering: since + limits.linger
             case .working, .closing, .closed: MonotonicTime.distantFuture
             }
-        if !output.isEmpty { next = min(next, progress + limits.stall) }
+        if waitsForClient { next = min(next, progress + limits.stall) }
         deadline = next
         server.arm(next)
     }
@@ -403,7 +408,7 @@ final class HTTPConnection: ReadinessHandler {
     /// Ends what has taken too long.
     func deadlinePassed() {
         let now = server.loop.now
-        if !output.isEmpty, progress + server.limits.stall <= now { return close() }
+        if waitsForClient, progress + server.limits.stall <= now { return close() }
         switch phase {
         case .reading where isBehind: break
         case .reading where request != nil || parser.isAmid:
@@ -415,7 +420,7 @@ final class HTTPConnection: ReadinessHandler {
         case .streaming(let source):
             part.removeAll(keepingCapacity: true)
             // A client that has not read the output needs no further sign.
-            if output.isEmpty { source.heartbeat(&part) }
+            if !waitsForClient { source.heartbeat(&part) }
             appendPart()
             beat = now
         case .working, .closing, .closed: break

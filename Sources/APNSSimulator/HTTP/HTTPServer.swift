@@ -164,7 +164,9 @@ final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
     private func makeRoom() -> Bool {
         guard connections.count >= limits.connections else { return true }
         let replaceable = connections.values.filter { $0.isReplaceable }
-        guard let oldest = replaceable.min(by: { ($0.since, $0.number) < ($1.since, $1.number) }) else { return false }
+        guard let oldest = replaceable.min(by: { ($0.since, $0.number) < ($1.since, $1.number) }) else {
+            return false
+        }
         oldest.close()
         return true
     }
