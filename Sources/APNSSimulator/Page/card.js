@@ -49,7 +49,8 @@ export function createCard(column, chosen) {
     fact.append(count);
     facts[kind] = { fact, count, shown: -1 };
   }
-  const card = { cell, link, glyph, badge, name, age, text, spoken, state, facts, last: undefined, position: 0, id: undefined };
+  const card = { cell, link, glyph, badge, name, age, text, spoken, state, facts, last: undefined, position: 0,
+    id: undefined };
   return card;
 }
 

@@ -20,9 +20,11 @@ const examples = {
   pushtotalk: ["pushtotalk", ".voip-ptt", { speaker: "Ada" }],
   widgets: ["widgets", ".push-type.widgets", { aps: { "content-changed": true } }],
   controls: ["controls", ".push-type.controls", { aps: { "content-changed": true } }],
-  activity: ["liveactivity", ".push-type.liveactivity", (now) => ({ aps: { timestamp: now, event: "update", "content-state": {} } })],
+  activity: ["liveactivity", ".push-type.liveactivity",
+    (now) => ({ aps: { timestamp: now, event: "update", "content-state": {} } })],
   "activity-start": ["liveactivity", ".push-type.liveactivity", (now, app) => ({ aps: {
-    timestamp: now, event: "start", "content-state": {}, "attributes-type": app?.activities?.[0]?.type ?? "Attributes", attributes: {},
+    timestamp: now, event: "start", "content-state": {}, "attributes-type": app?.activities?.[0]?.type ?? "Attributes",
+      attributes: {},
     alert: { title: "Started", body: "A Live Activity" } } })],
 };
 

@@ -12,7 +12,8 @@ import { appsTab, deviceTab } from "./controls.js";
 import { responsesTab, tokensTab, waitingTab } from "./lists.js";
 
 const tabs = {
-  history: "tabHistory", device: "tabDevice", apps: "tabApps", tokens: "tabTokens", waiting: "tabWaiting", responses: "tabResponses",
+  history: "tabHistory", device: "tabDevice", apps: "tabApps", tokens: "tabTokens", waiting: "tabWaiting",
+    responses: "tabResponses",
 };
 let lastTab = "history";
 
@@ -22,7 +23,8 @@ export function openDevice(root, page, id) {
   let fault = null;
   let isClosed = false;
   let announced = null;
-  const ui = { centre: false, expanded: null, farewell: null, groups: new Set(), island: null, returnTo: null, open: undefined, tab: lastTab, app: null, form: {} };
+  const ui = { centre: false, expanded: null, farewell: null, groups: new Set(), island: null, returnTo: null,
+    open: undefined, tab: lastTab, app: null, form: {} };
   const refresher = new Refresher(load, 120);
   const clock = setInterval(() => device && draw(), 1_000);
   const hooks = { act, draw };
@@ -88,37 +90,45 @@ export function openDevice(root, page, id) {
   function draw() {
     if (isClosed) return;
     if (!device) {
-      patch(root, h("div", { key: "device", class: "sheet" }, backLink(), h("h1", {}, t("device")), h("p", { role: fault ? "alert" : null }, fault ?? t("loading"))));
+      patch(root, h("div", { key: "device", class: "sheet" }, backLink(), h("h1", {}, t("device")),
+        h("p", { role: fault ? "alert" : null }, fault ?? t("loading"))));
       return;
     }
     patch(root, h("div", { key: "device", class: "device" },
       h("div", { class: "device-side" },
         h("div", { class: "device-head" }, backLink(), h("h1", { dir: "auto" }, device.name),
-          h("span", { class: `state-chip ${device.isOnline ? "on" : ""}` }, device.isOnline ? t("online") : t("offline"))),
+          h("span", { class: `state-chip ${device.isOnline ? "on" : ""}` },
+            device.isOnline ? t("online") : t("offline"))),
         cloud(), phone(device, ui, hooks), quickSwitches()),
       h("div", { class: "device-main" },
         h("div", { class: "tabs", role: "tablist", "aria-label": t("tabs"), on: { keydown: moveTab } },
           Object.keys(tabs).map((name) =>
-            h("button", { key: name, id: `tab-${name}`, role: "tab", "aria-selected": ui.tab === name ? "true" : "false",
-              "aria-controls": "tab-panel", tabindex: ui.tab === name ? "0" : "-1", on: { click: () => chooseTab(name) } },
+            h("button", { key: name, id: `tab-${name}`, role: "tab",
+              "aria-selected": ui.tab === name ? "true" : "false",
+              "aria-controls": "tab-panel", tabindex: ui.tab === name ? "0" : "-1",
+                on: { click: () => chooseTab(name) } },
             t(tabs[name]), tabCount(name)))),
-        h("div", { id: "tab-panel", key: ui.tab, class: "tab-panel", role: "tabpanel", "aria-labelledby": `tab-${ui.tab}`, tabindex: "0" },
+        h("div", { id: "tab-panel", key: ui.tab, class: "tab-panel", role: "tabpanel",
+          "aria-labelledby": `tab-${ui.tab}`, tabindex: "0" },
           panel()))));
   }
 
   function backLink() {
-    return h("a", { class: "back", href: "#/devices", "aria-label": t("backToDevices"), title: t("backToDevices") }, icon("back"));
+    return h("a", { class: "back", href: "#/devices", "aria-label": t("backToDevices"), title: t("backToDevices") },
+      icon("back"));
   }
 
   function cloud() {
     const count = device.stored.length;
     if (count === 0) return null;
-    return h("button", { key: "cloud", class: "cloud", on: { click: () => chooseTab("waiting") } }, icon("cloud"), t("cloud", t("pushCount", count)));
+    return h("button", { key: "cloud", class: "cloud", on: { click: () => chooseTab("waiting") } }, icon("cloud"),
+      t("cloud", t("pushCount", count)));
   }
 
   function tabCount(name) {
     const count = {
-      waiting: device.stored.length + device.summary.length + device.apps.reduce((sum, app) => sum + app.pending.length, 0),
+      waiting: device.stored.length + device.summary.length + device.apps.reduce((sum, app) => sum + app.pending.length,
+        0),
       responses: device.apps.reduce((sum, app) => sum + app.responses.length, 0),
     }[name];
     return count > 0 && h("span", { class: "count" }, count);
@@ -133,14 +143,17 @@ export function openDevice(root, page, id) {
       case "responses": return responsesTab(device);
       default:
         return pushes.length === 0 ? h("p", { class: "none" }, t("noPushes"))
-          : [h("h2", { key: "title", class: "unseen" }, t("tabHistory")), h("ul", { key: "list", class: "push-items", "aria-label": t("tabHistory") }, pushes.map((push) => pushItem(push, device, page, ui, draw)))];
+          : [h("h2", { key: "title", class: "unseen" }, t("tabHistory")),
+            h("ul", { key: "list", class: "push-items", "aria-label": t("tabHistory") },
+            pushes.map((push) => pushItem(push, device, page, ui, draw)))];
     }
   }
 
   function quickSwitches() {
     const state = device.state;
     const tile = (name, label, isOn, action) =>
-      h("button", { key: label, class: "tile", "aria-pressed": isOn ? "true" : "false", on: { click: () => act(action) } }, icon(name), h("span", {}, label));
+      h("button", { key: label, class: "tile", "aria-pressed": isOn ? "true" : "false",
+        on: { click: () => act(action) } }, icon(name), h("span", {}, label));
     return h("div", { class: "tiles", role: "group", "aria-label": t("switches") },
       tile("power", t("power"), state.isPoweredOn, { action: "power", on: !state.isPoweredOn }),
       tile("network", t("network"), state.hasNetwork, { action: "network", on: !state.hasNetwork }),

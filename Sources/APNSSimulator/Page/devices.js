@@ -46,7 +46,8 @@ export function openDevices(root, page) {
       h("h1", { class: "unseen" }, t("devices")),
       !isEmpty && h("div", { key: "tools", class: "tools", role: "search" },
         h("label", { class: "search" }, icon("search"), h("span", { class: "unseen" }, t("searchDevices")),
-          h("input", { type: "search", id: "search", placeholder: t("searchDevicesHint"), value: choice.query, autocomplete: "off",
+          h("input", { type: "search", id: "search", placeholder: t("searchDevicesHint"), value: choice.query,
+            autocomplete: "off",
             spellcheck: "false", on: { input: search, keydown: leaveSearch } })),
         select("filter", t("filter"), choice.filter,
           ["", "online", "offline", "unread", "activity"].map((name) => [name, t(`filter-${name || "all"}`)])),
@@ -77,7 +78,8 @@ export function openDevices(root, page) {
   function select(name, label, value, options) {
     return h("label", { key: name, class: "pick" }, h("span", {}, label),
       h("select", { on: { change: (event) => choose(name, event.target.value) } },
-        options.map(([option, text]) => h("option", { key: option, value: option, selected: option === value }, text))));
+        options.map(([option, text]) => h("option", { key: option, value: option, selected: option === value },
+          text))));
   }
 
   function choose(name, value) {
@@ -196,7 +198,8 @@ export function openDevices(root, page) {
     const first = Math.floor((rows.first * columns) / windowSize);
     const last = Math.floor(Math.max(0, rows.last * columns - 1) / windowSize);
     const list = [];
-    for (let number = first; number <= Math.min(last, Math.floor(Math.max(0, total - 1) / windowSize)); number += 1) list.push(number);
+    for (let number = first; number <= Math.min(last,
+      Math.floor(Math.max(0, total - 1) / windowSize)); number += 1) list.push(number);
     return list;
   }
 
@@ -243,7 +246,8 @@ export function openDevices(root, page) {
 
   function move(event) {
     const page = Math.max(1, Math.floor(viewport.clientHeight / rowHeight)) * columns;
-    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, PageDown: page, PageUp: -page };
+    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, PageDown: page,
+      PageUp: -page };
     let position = choice.active;
     if (event.key in steps) position += steps[event.key];
     else if (event.key === "Home") position = event.ctrlKey ? 0 : position - (position % columns);
@@ -256,7 +260,8 @@ export function openDevices(root, page) {
     } else return;
     event.preventDefault();
     const last = (total ?? 1) - 1;
-    if (position > last) position = event.key === "ArrowDown" && Math.floor(choice.active / columns) === Math.floor(last / columns) ? choice.active : last;
+    if (position > last) position = event.key === "ArrowDown"
+      && Math.floor(choice.active / columns) === Math.floor(last / columns) ? choice.active : last;
     if (position < 0) position = event.key === "ArrowUp" ? choice.active : 0;
     document.getElementById(`card-${choice.active}`)?.classList.remove("active");
     choice.active = position;

@@ -64,7 +64,8 @@ export function openFaults(root, page) {
     return h("ul", { key: "list", class: "in-force" }, entries.map((entry, index) => {
       const { at, for: length, ...fault } = entry;
       const [[name, value]] = Object.entries(fault);
-      return h("li", { key: index }, h("span", { class: "chip fate-held" }, name), h("code", {}, JSON.stringify(value)));
+      return h("li", { key: index }, h("span", { class: "chip fate-held" }, name),
+        h("code", {}, JSON.stringify(value)));
     }));
   }
 
@@ -73,10 +74,13 @@ export function openFaults(root, page) {
       h("h1", {}, t("faults")), h("p", { class: "quiet" }, t("faultsText")),
       isServed()
         ? [
-          h("section", { key: "force", class: "panel", "aria-label": t("faultsInForce") }, h("h2", {}, t("faultsInForce")), inForce()),
+          h("section", { key: "force", class: "panel", "aria-label": t("faultsInForce") },
+            h("h2", {}, t("faultsInForce")), inForce()),
           h("div", { key: "presets", class: "inline-form presets" },
-            h("label", { class: "field" }, t("preset"), h("select", { on: { change: (event) => { preset = event.target.value; } } },
-              Object.keys(presets).map((name) => h("option", { key: name, value: name, selected: name === preset }, t(`preset-${name}`))))),
+            h("label", { class: "field" }, t("preset"),
+              h("select", { on: { change: (event) => { preset = event.target.value; } } },
+              Object.keys(presets).map((name) => h("option", { key: name, value: name, selected: name === preset },
+                t(`preset-${name}`))))),
             h("button", { type: "button", on: { click: add } }, icon("plus"), t("addPreset"))),
           h("div", { key: "editor" }, editorForm(editor, t("faultsEditor"))),
         ]

@@ -14,8 +14,10 @@ const withholds = new Set([
   "filtered-by-focus", "waits-for-summary", "foreground-silent", "no-background-mode", "background-refresh-off",
   "low-power-mode", "force-quit", "held-for-budget", "replaced-while-held", "dropped-at-reset", "voip-stopped",
   "location-budget", "extension-hid", "activity-unknown-type", "activity-not-decoded", "activity-outdated",
-  "activity-already-ended", "activity-over-budget", "activity-starts-used-up", "activity-disabled", "activity-limit", "activity-incomplete",
-  "activity-too-large", "activity-wrong-event", "broadcast-unheard", "voip-not-reported", "channel-unknown", "handler-not-called", "replaced-in-place", "removed-by-user", "removed-by-app",
+  "activity-already-ended", "activity-over-budget", "activity-starts-used-up", "activity-disabled", "activity-limit",
+    "activity-incomplete",
+  "activity-too-large", "activity-wrong-event", "broadcast-unheard", "voip-not-reported", "channel-unknown",
+    "handler-not-called", "replaced-in-place", "removed-by-user", "removed-by-app",
   "dropped-from-list", "dismissed", "dismissal-not-reported",
 ]);
 const isSeen = new Set(["shown", "opened", "updated", "running"]);
@@ -25,7 +27,8 @@ const isExplainedAtTheEnd = new Set(["rejected", "stored", "held", "dropped", "e
 /** Step that explains the outcome; undefined when the outcome needs no reason. */
 export function reason(push) {
   if (isSeen.has(push.fate)) return undefined;
-  return push.steps.findLast((step) => withholds.has(step.rule)) ?? (isExplainedAtTheEnd.has(push.fate) ? push.steps.at(-1) : undefined);
+  return push.steps.findLast((step) => withholds.has(step.rule))
+    ?? (isExplainedAtTheEnd.has(push.fate) ? push.steps.at(-1) : undefined);
 }
 
 /** Sentence with the outcome and its reason. */
@@ -49,7 +52,8 @@ export function stepList(push) {
 
 function texts(value, name) {
   return h("div", { class: "texts" }, h("h4", {}, name),
-    value.title && h("strong", { dir: "auto" }, value.title), value.subtitle && h("span", { dir: "auto" }, value.subtitle),
+    value.title && h("strong", { dir: "auto" }, value.title),
+      value.subtitle && h("span", { dir: "auto" }, value.subtitle),
     value.body && h("span", { dir: "auto" }, value.body));
 }
 
@@ -67,24 +71,30 @@ export function resultOf(push, device) {
 function result(push, device) {
   const found = resultOf(push, device);
   if (!found) {
-    return h("div", { class: "result" }, push.text ? [h("p", { class: "result-text", dir: "auto" }, push.text), h("p", { class: "quiet" }, t("notInList"))]
+    return h("div", { class: "result" }, push.text ? [h("p", { class: "result-text", dir: "auto" }, push.text),
+      h("p", { class: "quiet" }, t("notInList"))]
       : h("p", { class: "quiet" }, t("nothingOnDevice")));
   }
   if (found.activity) {
     const { activity } = found;
-    return h("div", { class: "result" }, texts({ title: activity.title || activity.type, subtitle: activity.lines.join(" · "), body: [activity.leading, activity.trailing].filter(Boolean).join(" · ") },
+    return h("div", { class: "result" },
+      texts({ title: activity.title || activity.type, subtitle: activity.lines.join(" · "),
+      body: [activity.leading, activity.trailing].filter(Boolean).join(" · ") },
       `${t("liveActivity")}: ${t(`activity-${activity.state}`)}`));
   }
   const { notification } = found;
   return h("div", { class: "result" },
-    notification.original && [texts(notification.original, t("before")), h("div", { class: "result-arrow", "aria-hidden": "true" }, icon("more"))],
+    notification.original && [texts(notification.original, t("before")),
+      h("div", { class: "result-arrow", "aria-hidden": "true" }, icon("more"))],
     texts(notification, notification.original ? t("after") : found.app.name),
     facts([
       [t("identifier"), h("code", {}, notification.identifier)],
       [t("triggerField"), t(`trigger-${notification.trigger}`)],
       notification.badge !== undefined && [t("badge"), notification.badge],
       notification.replaced > 0 && ["", t("replaced", notification.replaced)],
-      notification.attachments.length > 0 && [t("attachment"), notification.attachments.map((file) => t("attachmentType", file.type, Math.ceil(file.bytes / 1_000))).join(", ")],
+      notification.attachments.length > 0
+        && [t("attachment"), notification.attachments.map((file) => t("attachmentType", file.type,
+        Math.ceil(file.bytes / 1_000))).join(", ")],
     ]));
 }
 
@@ -110,9 +120,11 @@ export function pushDetails(push, device, page, hidesDevice) {
       ["apns-id", h("span", { class: "with-copy" }, h("code", {}, push.apnsID), copyButton(push.apnsID, "apns-id"))],
       [t("topic"), h("code", {}, push.topic)], [t("type"), push.type], [t("priority"), push.priority],
       push.collapseID !== undefined && [t("collapse"), h("code", { dir: "auto" }, push.collapseID)],
-      [t("expiration"), push.expiration === undefined ? t("expirationNone") : push.expiration === 0 ? t("expirationZero") : exact(push.expiration * 1_000)],
+      [t("expiration"), push.expiration === undefined ? t("expirationNone") : push.expiration === 0
+        ? t("expirationZero") : exact(push.expiration * 1_000)],
       [t("environment"), t(`environment-${push.environment}`)],
-      [t("token"), h("span", { class: "with-copy" }, h("code", { class: "token" }, push.token), copyButton(push.token, t("token")))],
+      [t("token"), h("span", { class: "with-copy" }, h("code", { class: "token" }, push.token),
+        copyButton(push.token, t("token")))],
       [t("time"), exact(push.at)],
     ]));
 }
@@ -125,7 +137,8 @@ export function pushItem(push, device, page, ui, draw) {
       on: { click: () => { ui.open = isOpen ? null : push.number; draw(); } } },
     fateChip(push.fate),
     h("span", { class: "push-words" }, h("span", { class: "push-title", dir: "auto" }, push.text || push.type),
-      h("span", { class: "push-why" }, reason(push) ? ruleText(reason(push).rule, reason(push).text) : page.appName(push.app))),
+      h("span", { class: "push-why" }, reason(push) ? ruleText(reason(push).rule, reason(push).text)
+        : page.appName(push.app))),
     h("span", { class: "push-time" }, exact(push.at)), icon("more")),
     isOpen && pushDetails(push, device, page, true));
 }

@@ -22,13 +22,15 @@ export function askForDevices(page) {
     function draw() {
       patch(dialog, h("form", { method: "dialog", on: { submit } },
         h("h2", { id: "new-device-title" }, t("newDevice")),
-        h("label", { class: "field" }, t("name"), h("input", { name: "name", dir: "auto", maxlength: "64", autocomplete: "off" }),
+        h("label", { class: "field" }, t("name"),
+          h("input", { name: "name", dir: "auto", maxlength: "64", autocomplete: "off" }),
           h("small", {}, t("nameHint"))),
         h("label", { class: "field" }, t("count"),
           h("input", { name: "count", type: "number", min: "1", max: "10000", value: "1", required: true })),
         page.apps.size > 0 && h("fieldset", {}, h("legend", {}, t("installed")),
           [...page.apps.values()].map((app) =>
-            h("label", { key: app.bundle, class: "check" }, h("input", { type: "checkbox", name: "app", value: app.bundle }),
+            h("label", { key: app.bundle, class: "check" },
+              h("input", { type: "checkbox", name: "app", value: app.bundle }),
               h("span", { dir: "auto" }, app.name ?? app.bundle))),
           h("small", {}, t("installedHint"))),
         fault && h("p", { class: "fault", role: "alert" }, fault),

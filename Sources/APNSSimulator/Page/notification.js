@@ -9,12 +9,14 @@ import { t } from "./words.js";
 /** Texts as the screen shows them: hidden previews replace the notification's own. */
 export function shownTexts(app, notification) {
   const texts = notification.hidden ?? notification;
-  return { title: texts.title || (texts.body || texts.subtitle ? "" : app.name), subtitle: texts.subtitle, body: texts.body };
+  return { title: texts.title || (texts.body || texts.subtitle ? "" : app.name), subtitle: texts.subtitle,
+    body: texts.body };
 }
 
 function contents(app, notification, options) {
   const texts = shownTexts(app, notification);
-  const picture = notification.hidden ? undefined : notification.attachments.find((file) => file.type.startsWith("image/"));
+  const picture = notification.hidden ? undefined
+    : notification.attachments.find((file) => file.type.startsWith("image/"));
   return [
     h("span", { class: "note-head" }, appIcon(app.name, app.icon, app.bundle, "small"),
       h("span", { class: "note-app", dir: "auto" }, app.name),
@@ -26,7 +28,8 @@ function contents(app, notification, options) {
         texts.title && (texts.title !== app.name || options?.full) && h("strong", { dir: "auto" }, texts.title),
         texts.subtitle && h("span", { class: "note-subtitle", dir: "auto" }, texts.subtitle),
         texts.body && h("span", { class: options?.full ? "note-body full" : "note-body", dir: "auto" }, texts.body)),
-      picture && !options?.full && h("img", { class: "note-picture", src: api.attachment(picture.id), alt: t("attachment"), loading: "lazy" })),
+      picture && !options?.full
+        && h("img", { class: "note-picture", src: api.attachment(picture.id), alt: t("attachment"), loading: "lazy" })),
   ];
 }
 
@@ -36,13 +39,17 @@ function names(app, notification) { return { app: app.bundle, identifier: notifi
 export function card(device, app, notification, ui, hooks, extra) {
   const name = names(app, notification);
   return h("article", { class: `note ${extra?.class ?? ""}` },
-    h("button", { class: "note-main", on: { click: () => hooks.act({ action: "tap", ...name }, () => { ui.centre = false; ui.expanded = null; }) } },
+    h("button", { class: "note-main",
+      on: { click: () => hooks.act({ action: "tap", ...name }, () => { ui.centre = false; ui.expanded = null; }) } },
       contents(app, notification)),
     h("div", { class: "note-tools" },
-      h("button", { "aria-label": t("expand"), title: t("expand"), on: { click: () => expand(app, notification, ui, hooks) } }, icon("more")),
+      h("button", { "aria-label": t("expand"), title: t("expand"),
+        on: { click: () => expand(app, notification, ui, hooks) } }, icon("more")),
       extra?.flick
-        ? h("button", { "aria-label": t("flick"), title: t("flick"), on: { click: () => hooks.act({ action: "flick", ...name }) } }, icon("close"))
-        : h("button", { "aria-label": t("clear"), title: t("clear"), on: { click: () => hooks.act({ action: "dismiss", ...name }) } }, icon("close"))));
+        ? h("button", { "aria-label": t("flick"), title: t("flick"),
+          on: { click: () => hooks.act({ action: "flick", ...name }) } }, icon("close"))
+        : h("button", { "aria-label": t("clear"), title: t("clear"),
+          on: { click: () => hooks.act({ action: "dismiss", ...name }) } }, icon("close"))));
 }
 
 function expand(app, notification, ui, hooks) {
@@ -59,7 +66,8 @@ function collapse(ui, hooks) {
 }
 
 export function banner(device, app, notification, ui, hooks) {
-  return h("div", { class: "banner", role: "group", "aria-label": t("banner"), key: `${app.bundle} ${notification.identifier} ${notification.at}` },
+  return h("div", { class: "banner", role: "group", "aria-label": t("banner"),
+    key: `${app.bundle} ${notification.identifier} ${notification.at}` },
     card(device, app, notification, ui, hooks, { flick: true }));
 }
 
@@ -79,7 +87,8 @@ export function centre(device, ui, hooks) {
   return h("div", { class: "centre", role: "region", "aria-label": t("notificationCentre"),
     on: { keydown: (event) => { if (event.key === "Escape") close(); } } },
     h("div", { class: "centre-head" }, h("h2", {}, t("notificationCentre")),
-      groups.length > 0 && h("button", { class: "pill", on: { click: () => hooks.act({ action: "clear-all" }) } }, t("clearAll")),
+      groups.length > 0 && h("button", { class: "pill", on: { click: () => hooks.act({ action: "clear-all" }) } },
+        t("clearAll")),
       h("button", { class: "pill round", "aria-label": t("close"), on: { click: close } }, icon("close"))),
     h("div", { class: "centre-list", tabindex: "0", role: "group", "aria-label": t("notificationCentre") },
       device.summary.length > 0 && h("div", { key: "summary" }, summaryCard(device)),
@@ -103,17 +112,24 @@ function groupStack(device, { app, group, list }, ui, hooks) {
     else ui.groups.add(key);
     hooks.draw();
   };
-  return h("div", { key, role: "group", class: `stack ${list.length > 1 && !isOpen ? "closed" : ""}`, "aria-label": group.thread ? `${app.name}, ${group.thread}` : app.name },
+  return h("div", { key, role: "group", class: `stack ${list.length > 1 && !isOpen ? "closed" : ""}`,
+    "aria-label": group.thread ? `${app.name}, ${group.thread}` : app.name },
     list.length > 1 && isOpen && h("div", { key: "head", class: "stack-head" }, h("strong", { dir: "auto" }, app.name),
       h("button", { class: "pill", on: { click: flip } }, t("showLess")),
-      h("button", { class: "pill", on: { click: () => hooks.act({ action: "clear-group", app: app.bundle, text: group.thread }) } }, t("clearGroup"))),
+      h("button", { class: "pill",
+        on: { click: () => hooks.act({ action: "clear-group", app: app.bundle, text: group.thread }) } },
+        t("clearGroup"))),
     (isOpen ? list : list.slice(0, 1)).map((notification) =>
       h("div", { key: `note ${notification.identifier}` }, card(device, app, notification, ui, hooks))),
-    list.length > 1 && !isOpen && h("button", { key: "more", class: "stack-more", "aria-expanded": "false", "aria-label": t("showGroup", list.length), on: { click: flip } },
+    list.length > 1 && !isOpen
+      && h("button", { key: "more", class: "stack-more", "aria-expanded": "false",
+      "aria-label": t("showGroup", list.length), on: { click: flip } },
       h("span", { dir: "auto" }, group.summary ?? t("moreInGroup", list.length - 1))),
     app.authorization === "provisional" && h("div", { key: "keep", class: "keep" }, h("span", {}, t("provisionalAsk")),
-      h("button", { class: "pill", on: { click: () => hooks.act({ action: "keep", app: app.bundle, on: true }) } }, t("keep")),
-      h("button", { class: "pill", on: { click: () => hooks.act({ action: "keep", app: app.bundle, on: false }) } }, t("turnOff"))));
+      h("button", { class: "pill", on: { click: () => hooks.act({ action: "keep", app: app.bundle, on: true }) } },
+        t("keep")),
+      h("button", { class: "pill", on: { click: () => hooks.act({ action: "keep", app: app.bundle, on: false }) } },
+        t("turnOff"))));
 }
 
 /** Notification with all its text, attachments, content extension and actions. */
@@ -121,28 +137,37 @@ export function expandedView(device, app, notification, ui, hooks) {
   const custom = notification.hidden ? undefined : notification.custom;
   const name = names(app, notification);
   const key = `${app.bundle} ${notification.identifier}`;
-  return h("div", { key, class: "expanded", role: "dialog", "aria-label": shownTexts(app, notification).title || app.name, tabindex: "-1",
+  return h("div", { key, class: "expanded", role: "dialog",
+    "aria-label": shownTexts(app, notification).title || app.name, tabindex: "-1",
     ready: (element) => element.focus(),
     on: { keydown: (event) => { if (event.key === "Escape") { event.stopPropagation(); collapse(ui, hooks); } } } },
   h("div", { class: "expanded-card" },
     h("div", { class: "expanded-head" }, custom?.title
-      ? h("span", { class: "note-head" }, appIcon(app.name, app.icon, app.bundle, "small"), h("strong", { dir: "auto" }, custom.title))
-      : h("span", { class: "note-head" }, appIcon(app.name, app.icon, app.bundle, "small"), h("span", { class: "note-app", dir: "auto" }, app.name),
+      ? h("span", { class: "note-head" }, appIcon(app.name, app.icon, app.bundle, "small"),
+        h("strong", { dir: "auto" }, custom.title))
+      : h("span", { class: "note-head" }, appIcon(app.name, app.icon, app.bundle, "small"),
+        h("span", { class: "note-app", dir: "auto" }, app.name),
         h("span", { class: "note-time" }, ago(notification.at))),
-    h("button", { class: "pill round", "aria-label": t("close"), on: { click: () => collapse(ui, hooks) } }, icon("close"))),
+    h("button", { class: "pill round", "aria-label": t("close"), on: { click: () => collapse(ui, hooks) } },
+      icon("close"))),
     custom && customView(custom, app, notification, ui, hooks),
-    !(custom?.hidesDefaultContent) && h("div", { class: "expanded-text" }, contents(app, notification, { full: true })[1]),
+    !(custom?.hidesDefaultContent) && h("div", { class: "expanded-text" },
+      contents(app, notification, { full: true })[1]),
     !notification.hidden && !custom && notification.attachments.map((file) => attachment(file)),
     notification.replaced > 0 && h("p", { class: "expanded-note" }, t("replaced", notification.replaced))),
   h("div", { class: "expanded-actions" },
-    h("button", { key: "open", on: { click: () => hooks.act({ action: "tap", ...name }, () => { ui.expanded = null; ui.centre = false; }) } }, t("open")),
+    h("button", { key: "open",
+      on: { click: () => hooks.act({ action: "tap", ...name }, () => { ui.expanded = null; ui.centre = false; }) } },
+      t("open")),
     notification.actions.map((action) => actionButton(action, app, notification, ui, hooks)),
-    h("button", { key: "clear", on: { click: () => hooks.act({ action: "dismiss", ...name }, () => { ui.expanded = null; }) } }, t("clear"))));
+    h("button", { key: "clear",
+      on: { click: () => hooks.act({ action: "dismiss", ...name }, () => { ui.expanded = null; }) } }, t("clear"))));
 }
 
 function attachment(file) {
   const label = `${t("attachment")}: ${t("attachmentType", file.type, Math.ceil(file.bytes / 1_000))}`;
-  if (file.type.startsWith("image/")) return h("img", { key: file.id, class: "expanded-picture", src: api.attachment(file.id), alt: label });
+  if (file.type.startsWith("image/")) return h("img",
+    { key: file.id, class: "expanded-picture", src: api.attachment(file.id), alt: label });
   return h("p", { key: file.id, class: "expanded-note" }, label);
 }
 
@@ -157,7 +182,8 @@ function choose(action, text, app, notification, ui, hooks) {
     ui.expanded = null;
     if (!notification.custom || action.shows === undefined) return;
     const status = action.shows.replaceAll("{text}", text ?? "");
-    ui.farewell = { app, notification: { ...notification, actions: [], custom: { ...notification.custom, isInteractive: false, status } } };
+    ui.farewell = { app, notification: { ...notification, actions: [],
+      custom: { ...notification.custom, isInteractive: false, status } } };
     setTimeout(() => {
       ui.farewell = null;
       hooks.draw();
@@ -172,7 +198,8 @@ function actionButton(action, app, notification, ui, hooks) {
       event.preventDefault();
       choose(action, event.target.elements.reply.value, app, notification, ui, hooks);
     } } },
-    h("input", { name: "reply", dir: "auto", autocomplete: "off", "aria-label": action.title, placeholder: action.input.placeholder ?? t("replyHere"), required: true }),
+    h("input", { name: "reply", dir: "auto", autocomplete: "off", "aria-label": action.title,
+      placeholder: action.input.placeholder ?? t("replyHere"), required: true }),
     h("button", { class: "reply-send" }, action.input.button || t("send")));
   }
   return h("button", { key: action.identifier, class: options.includes("destructive") ? "destructive" : "", dir: "auto",
@@ -181,7 +208,8 @@ function actionButton(action, app, notification, ui, hooks) {
 }
 
 function customView(custom, app, notification, ui, hooks) {
-  return h("div", { class: "custom", role: "group", "aria-label": t("contentExtension"), vars: { "--ratio": Math.min(2, Math.max(0.1, custom.sizeRatio)) } },
+  return h("div", { class: "custom", role: "group", "aria-label": t("contentExtension"),
+    vars: { "--ratio": Math.min(2, Math.max(0.1, custom.sizeRatio)) } },
     custom.fields.map((field, index) => customField(field, index, custom, app, notification, ui, hooks)),
     custom.status && h("p", { key: "status", class: "custom-status", role: "status", dir: "auto" }, custom.status));
 }
@@ -194,24 +222,29 @@ function customField(field, index, custom, app, notification, ui, hooks) {
     case "image": {
       const picture = notification.attachments.find((file) => file.type.startsWith("image/"));
       if (!picture) return h("div", { key: index, class: "custom-missing", "aria-hidden": "true" }, icon("screen"));
-      return h("img", { key: index, class: "expanded-picture", src: api.attachment(picture.id), alt: label || t("attachment") });
+      return h("img", { key: index, class: "expanded-picture", src: api.attachment(picture.id),
+        alt: label || t("attachment") });
     }
     case "progress": {
       const share = Number(value);
       return h("label", { key: index, class: "custom-field" }, h("span", { dir: "auto" }, label),
-        h("progress", { max: "1", value: Number.isFinite(share) ? Math.min(1, Math.max(0, share > 1 ? share / 100 : share)) : 0, "aria-label": label || t("contentExtension") }));
+        h("progress", { max: "1", value: Number.isFinite(share) ? Math.min(1,
+          Math.max(0, share > 1 ? share / 100 : share)) : 0, "aria-label": label || t("contentExtension") }));
     }
     case "input":
-      return h("input", { key: index, class: "custom-input", dir: "auto", disabled: isOff, "aria-label": label || t("contentExtension"), placeholder: label, value });
+      return h("input", { key: index, class: "custom-input", dir: "auto", disabled: isOff,
+        "aria-label": label || t("contentExtension"), placeholder: label, value });
     case "button": {
       // A button of the view chooses the action of its value, with what is typed in the view.
       const action = notification.actions.find((candidate) => candidate.identifier === (value || label));
-      return h("button", { key: index, class: "custom-button", dir: "auto", disabled: isOff || !action, on: { click: (event) => {
+      return h("button", { key: index, class: "custom-button", dir: "auto", disabled: isOff || !action,
+        on: { click: (event) => {
         const typed = event.currentTarget.closest(".custom").querySelector("input")?.value ?? "";
         choose(action, action.input ? typed : undefined, app, notification, ui, hooks);
       } } }, label || value);
     }
     default:
-      return h("p", { key: index, class: "custom-field" }, label && h("span", { class: "custom-label", dir: "auto" }, label), h("span", { dir: "auto" }, value));
+      return h("p", { key: index, class: "custom-field" },
+        label && h("span", { class: "custom-label", dir: "auto" }, label), h("span", { dir: "auto" }, value));
   }
 }

@@ -47,14 +47,16 @@ export function jsonView(value, name) {
 export function appIcon(name, emoji, bundle, extra) {
   let hue = 0;
   for (const letter of bundle) hue = (hue * 31 + letter.codePointAt(0)) % 360;
-  return h("span", { class: `app-icon ${emoji ? "with-emoji" : ""} ${extra ?? ""}`, "aria-hidden": "true", vars: { "--hue": hue } },
+  return h("span", { class: `app-icon ${emoji ? "with-emoji" : ""} ${extra ?? ""}`, "aria-hidden": "true",
+    vars: { "--hue": hue } },
     emoji ? h("span", { class: "emoji" }, emoji) : ([...name][0] ?? "?").toUpperCase());
 }
 
 /** Switch with a label. */
 export function toggle(label, isOn, change, extra) {
   return h("label", { key: label, class: "toggle" }, h("span", {}, label),
-    h("input", { type: "checkbox", role: "switch", checked: isOn, ...extra, on: { change: (event) => change(event.target.checked) } }));
+    h("input", { type: "checkbox", role: "switch", checked: isOn, ...extra,
+      on: { change: (event) => change(event.target.checked) } }));
 }
 
 /** Chooser with a label. */

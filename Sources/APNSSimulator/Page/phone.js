@@ -30,7 +30,8 @@ export function phone(device, ui, hooks) {
 
 function off(hooks) {
   return h("div", { key: "off", class: "off" }, h("p", {}, t("off")),
-    h("button", { class: "pill", on: { click: () => hooks.act({ action: "power", on: true }) } }, icon("power"), t("switchOn")));
+    h("button", { class: "pill", on: { click: () => hooks.act({ action: "power", on: true }) } }, icon("power"),
+      t("switchOn")));
 }
 
 function lit(device, ui, hooks) {
@@ -44,11 +45,13 @@ function lit(device, ui, hooks) {
   return [
     statusBar(device, ui, hooks),
     h("div", { key: "surface", class: "surface", inert: covered || ui.centre },
-      state.isLocked ? lockScreen(device, ui, hooks) : front ? inFront(device, front, hooks) : homeScreen(device, hooks)),
+      state.isLocked ? lockScreen(device, ui, hooks) : front ? inFront(device, front, hooks)
+        : homeScreen(device, hooks)),
     !state.isLocked && !ui.centre && shown && h("div", { key: "banner", class: "banner-place", inert: covered },
       banner(device, shown.app, shown.notification, ui, hooks)),
     ui.centre && h("div", { key: "centre", class: "centre-place", inert: covered }, centre(device, ui, hooks)),
-    expanded && h("div", { key: "expanded", class: "cover" }, expandedView(device, expanded.app, expanded.notification, ui, hooks)),
+    expanded && h("div", { key: "expanded", class: "cover" },
+      expandedView(device, expanded.app, expanded.notification, ui, hooks)),
     asking && h("div", { key: "asking", class: "cover middle" }, prompt(asking, hooks)),
     device.call && h("div", { key: "call", class: "cover call" }, call(device, hooks)),
   ];
@@ -57,7 +60,8 @@ function lit(device, ui, hooks) {
 function statusBar(device, ui, hooks) {
   const state = device.state;
   return h("div", { key: "status", class: "status" },
-    h("button", { class: "status-time", "aria-label": t("notificationCentre"), "aria-expanded": ui.centre ? "true" : "false",
+    h("button", { class: "status-time", "aria-label": t("notificationCentre"),
+      "aria-expanded": ui.centre ? "true" : "false",
       title: t("notificationCentre"), on: { click: () => { ui.centre = !ui.centre; hooks.draw(); } } },
     h("span", {}, deviceTime(simulatorNow(), state.timeZoneMinutes)), icon("more")),
     state.hasDynamicIsland ? island(device, ui, hooks) : h("span", { class: "no-island" }),
@@ -96,7 +100,8 @@ function lockScreen(device, ui, hooks) {
           card(device, app, notification, ui, hooks))),
       device.summary.length > 0 && h("div", { key: "summary", role: "listitem" }, summaryCard(device))),
     h("div", { class: "lock-foot" },
-      !state.isScreenOn && h("button", { key: "wake", class: "pill", on: { click: () => hooks.act({ action: "screen", on: true }) } },
+      !state.isScreenOn && h("button",
+        { key: "wake", class: "pill", on: { click: () => hooks.act({ action: "screen", on: true }) } },
         icon("screen"), t("wake")),
       h("button", { key: "unlock", class: "pill", on: { click: () => hooks.act({ action: "lock", on: false }) } },
         icon("unlock"), t("unlock"))));
@@ -109,9 +114,11 @@ function homeScreen(device, hooks) {
         h("button", { class: "home-icon", "aria-label": iconLabel(app), title: app.bundle,
           on: { click: () => hooks.act({ action: "launch", app: app.bundle }) } },
         h("span", { class: "icon-holder" }, appIcon(app.name, app.icon, app.bundle),
-          app.badge > 0 && h("span", { class: "badge", "aria-hidden": "true" }, app.badge > 9_999 ? "9999+" : app.badge)),
+          app.badge > 0 && h("span", { class: "badge", "aria-hidden": "true" },
+            app.badge > 9_999 ? "9999+" : app.badge)),
         h("span", { class: "icon-name", dir: "auto" }, app.name))))),
-    !device.state.isScreenOn && h("button", { key: "wake", class: "pill wake", on: { click: () => hooks.act({ action: "screen", on: true }) } },
+    !device.state.isScreenOn && h("button", { key: "wake", class: "pill wake",
+      on: { click: () => hooks.act({ action: "screen", on: true }) } },
       icon("screen"), t("wake")));
 }
 
@@ -130,17 +137,21 @@ function inFront(device, app, hooks) {
       h("p", { class: "app-title", dir: "auto" }, app.name),
       h("p", { class: "app-note" }, t("appInFront", app.name)),
       response && h("div", { class: "card-note" }, h("strong", {}, t("lastResponse")),
-        h("code", {}, response.action.replace("com.apple.", "")), response.userText && h("q", { dir: "auto" }, response.userText))),
+        h("code", {}, response.action.replace("com.apple.", "")),
+          response.userText && h("q", { dir: "auto" }, response.userText))),
     h("button", { class: "home-bar", "aria-label": t("goHome"), title: t("goHome"),
       on: { click: () => hooks.act({ action: "home", app: app.bundle }) } }, h("span", { "aria-hidden": "true" })));
 }
 
 function prompt(app, hooks) {
-  return h("div", { class: "prompt", role: "alertdialog", "aria-labelledby": "prompt-title", "aria-describedby": "prompt-text" },
-    h("h2", { id: "prompt-title", dir: "auto" }, t("wouldLike", app.name)), h("p", { id: "prompt-text" }, t("promptText")),
+  return h("div", { class: "prompt", role: "alertdialog", "aria-labelledby": "prompt-title",
+    "aria-describedby": "prompt-text" },
+    h("h2", { id: "prompt-title", dir: "auto" }, t("wouldLike", app.name)),
+      h("p", { id: "prompt-text" }, t("promptText")),
     h("div", { class: "prompt-buttons" },
       h("button", { on: { click: () => hooks.act({ action: "answer", app: app.bundle, on: false }) } }, t("dontAllow")),
-      h("button", { class: "strong", on: { click: () => hooks.act({ action: "answer", app: app.bundle, on: true }) } }, t("allow"))));
+      h("button", { class: "strong", on: { click: () => hooks.act({ action: "answer", app: app.bundle, on: true }) } },
+        t("allow"))));
 }
 
 /** Caller's name: the payload's own members, as apps name them. */
@@ -156,9 +167,12 @@ function call(device, hooks) {
   const name = app?.name ?? device.call.app;
   return h("div", { class: "call-view", role: "alertdialog", "aria-labelledby": "call-title" },
     appIcon(name, app?.icon, device.call.app, "large"),
-    h("h2", { id: "call-title" }, h("span", { class: "call-kind" }, t("incomingCall")), h("span", { dir: "auto" }, caller(device.call.payload) ?? name)),
+    h("h2", { id: "call-title" }, h("span", { class: "call-kind" }, t("incomingCall")),
+      h("span", { dir: "auto" }, caller(device.call.payload) ?? name)),
     h("p", { dir: "auto" }, name),
     h("div", { class: "call-buttons" },
-      h("button", { class: "decline", on: { click: () => hooks.act({ action: "call", on: false }) } }, icon("phone"), t("decline")),
-      h("button", { class: "accept", on: { click: () => hooks.act({ action: "call", on: true }) } }, icon("phone"), t("accept"))));
+      h("button", { class: "decline", on: { click: () => hooks.act({ action: "call", on: false }) } }, icon("phone"),
+        t("decline")),
+      h("button", { class: "accept", on: { click: () => hooks.act({ action: "call", on: true }) } }, icon("phone"),
+        t("accept"))));
 }

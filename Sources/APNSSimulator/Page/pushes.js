@@ -14,7 +14,8 @@ const columns = ["time", "fate", "text", "app", "device"];
 const pageSize = 200;
 /** Pushes that the list keeps; older ones are fetched again when they are scrolled to. */
 const mostRows = 5_000;
-const fates = ["shown", "silent", "stored", "held", "running", "woken", "updated", "opened", "dismissed", "replaced", "removed", "dropped", "expired", "rejected"];
+const fates = ["shown", "silent", "stored", "held", "running", "woken", "updated", "opened", "dismissed", "replaced",
+  "removed", "dropped", "expired", "rejected"];
 const choice = { query: "", fate: "", app: "" };
 
 export function openPushes(root, page, chosen) {
@@ -93,7 +94,8 @@ export function openPushes(root, page, chosen) {
     const missing = visible().filter((row) => row.type === undefined);
     if (missing.length === 0) return;
     try {
-      const found = await api.pushes({ before: missing[0].number + 1, limit: Math.min(100, missing[0].number - missing.at(-1).number + 1) });
+      const found = await api.pushes({ before: missing[0].number + 1,
+        limit: Math.min(100, missing[0].number - missing.at(-1).number + 1) });
       if (isClosed) return;
       for (const push of found) if (known.has(push.number)) accept(push);
       rows?.draw(true);
@@ -117,27 +119,36 @@ export function openPushes(root, page, chosen) {
         h("h1", { class: "unseen" }, t("pushes")),
         h("div", { class: "tools", role: "search" },
           h("label", { class: "search" }, icon("search"), h("span", { class: "unseen" }, t("searchPushes")),
-            h("input", { type: "search", id: "search", placeholder: t("searchPushesHint"), value: choice.query, autocomplete: "off", spellcheck: "false", on: { input: search } })),
+            h("input", { type: "search", id: "search", placeholder: t("searchPushesHint"), value: choice.query,
+              autocomplete: "off", spellcheck: "false", on: { input: search } })),
           select("fate", t("fate"), [["", t("allFates")], ...fates.map((fate) => [fate, t(`fate-${fate}`)])]),
-          select("app", t("app"), [["", t("allApps")], ...[...page.apps.values()].map((app) => [app.bundle, app.name ?? app.bundle])]),
-          h("p", { class: "summary" }, isFiltered() ? `${t("pushCount", list.length)}${isEnd ? "" : "+"}` : page.status ? t("pushCount", page.status.world.pushes) : ""),
-          h("a", { class: "button", href: "/api/export", download: "simulator.jsonl", title: t("exportText") }, t("exportAll"))),
-        h("div", { key: "grid", class: "push-grid", role: "grid", "aria-label": t("pushes"), tabindex: "0", "aria-rowcount": isEnd ? list.length + 1 : "-1",
+          select("app", t("app"), [["", t("allApps")],
+            ...[...page.apps.values()].map((app) => [app.bundle, app.name ?? app.bundle])]),
+          h("p", { class: "summary" }, isFiltered() ? `${t("pushCount", list.length)}${isEnd ? "" : "+"}` : page.status
+            ? t("pushCount", page.status.world.pushes) : ""),
+          h("a", { class: "button", href: "/api/export", download: "simulator.jsonl", title: t("exportText") },
+            t("exportAll"))),
+        h("div", { key: "grid", class: "push-grid", role: "grid", "aria-label": t("pushes"), tabindex: "0",
+          "aria-rowcount": isEnd ? list.length + 1 : "-1",
           "aria-colcount": "5", on: { keydown: move, focus: showActive, blur: showActive }, ready: attach },
         h("div", { class: "push-row push-head", role: "row", "aria-rowindex": "1" },
           columns.map((name) => h("span", { key: name, role: "columnheader", class: `cell-${name}` }, t(name))))),
         isNone && h("p", { key: "none", class: "none" }, isFiltered() ? t("noPushMatch") : t("noPushesAtAll")),
-        waiting.length > 0 && h("button", { key: "new", class: "new-pushes", on: { click: toTop } }, t("newPushes", waiting.length))),
-      h("section", { class: "pushes-detail", "aria-label": selected === undefined ? t("pushes") : t("push", selected) }, detailView())));
+        waiting.length > 0 && h("button", { key: "new", class: "new-pushes", on: { click: toTop } },
+          t("newPushes", waiting.length))),
+      h("section", { class: "pushes-detail", "aria-label": selected === undefined ? t("pushes") : t("push", selected) },
+        detailView())));
   }
 
   function detailView() {
     if (selected === undefined) return h("p", { key: "choose", class: "none" }, t("choosePush"));
     return [
       h("div", { key: "head", class: "detail-head" }, h("h2", {}, t("push", selected)),
-        detail?.device !== undefined && h("a", { class: "button", href: `#/devices/${detail.device}` }, icon("screen"), t("openDevice")),
+        detail?.device !== undefined && h("a", { class: "button", href: `#/devices/${detail.device}` }, icon("screen"),
+          t("openDevice")),
         h("a", { class: "button", href: "#/pushes", "aria-label": t("close") }, icon("close"))),
-      detail ? pushDetails(detail, detailDevice, page) : h("p", { key: "loading", class: "quiet" }, detail === undefined ? t("notFound") : t("loading")),
+      detail ? pushDetails(detail, detailDevice, page)
+        : h("p", { key: "loading", class: "quiet" }, detail === undefined ? t("notFound") : t("loading")),
     ];
   }
 
@@ -290,7 +301,8 @@ export function openPushes(root, page, chosen) {
         former.fate = event.fate;
         isChanged = true;
       } else if (event.push > newest) {
-        const row = { number: event.push, at: event.at, fate: event.fate, app: event.app, device: event.device, apnsID: event.apnsID };
+        const row = { number: event.push, at: event.at, fate: event.fate, app: event.app, device: event.device,
+          apnsID: event.apnsID };
         known.set(row.number, row);
         fresh.set(row.number, row);
       }
@@ -330,7 +342,8 @@ export function openPushes(root, page, chosen) {
       } else if (isLoaded) {
         take(events);
       }
-      if (detail && events.some((event) => String(event.push) === String(detail.number) || event.apnsID === detail.apnsID)) detailer.ask();
+      if (detail && events.some((event) => String(event.push) === String(detail.number)
+        || event.apnsID === detail.apnsID)) detailer.ask();
     },
     status: draw,
     resync() {

@@ -7,7 +7,8 @@ const margin = 3;
 export class Rows {
   /**
    * @param {HTMLElement} viewport scrolls.
-   * @param {{height: number, header?: number, create: () => HTMLElement, show: (element: HTMLElement, index: number) => void,
+   * @param {{height: number, header?: number, create: () => HTMLElement,
+     show: (element: HTMLElement, index: number) => void,
    *   moved?: () => void}} options
    */
   constructor(viewport, options) {

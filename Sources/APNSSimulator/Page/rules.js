@@ -22,7 +22,8 @@ export function openRules(root, page, chosen) {
   }).catch(page.fail);
 
   function draw() {
-    patch(root, h("div", { key: "rules", class: "scroller", role: "region", tabindex: "0", "aria-label": t("rules") }, h("div", { class: "sheet" },
+    patch(root, h("div", { key: "rules", class: "scroller", role: "region", tabindex: "0", "aria-label": t("rules") },
+      h("div", { class: "sheet" },
       h("h1", {}, t("rules")), h("p", { class: "quiet" }, t("rulesText")),
       list === null ? h("p", {}, t("loading")) : h("div", { class: "table-holder" }, h("table", { class: "table" },
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, t("rule")), h("th", { scope: "col" }, t("text")),
