@@ -1,6 +1,7 @@
-@testable import APNSSimulator
 import Foundation
 import Testing
+
+@testable import APNSSimulator
 
 /// The embedded page is the one in the sources, and needs nothing else.
 @Suite("Simulator: page files")

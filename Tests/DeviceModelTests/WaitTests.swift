@@ -94,7 +94,7 @@ import Testing
         #expect(watch.restOfDevices.isEmpty)
         #expect(script.world.look(&watch) == .nothing)
         script.push(#"{"aps":{"alert":{"title":"Late"}}}"#)
-        // One look is enough, because a single device has changed.
+        // A single look is enough, because a single device has changed.
         guard case .matched(let result) = script.world.look(&watch) else {
             Issue.record("the change is not seen")
             return

@@ -51,4 +51,20 @@ struct DocumentTests {
         }
         #expect(checked > 40)
     }
+
+    @Test("the table of the tour has each of its rows, and names tests that exist")
+    func tableOfTheTourIsComplete() throws {
+        let files = Self.files()
+        let table = try Self.text("Deploy/devices.md")
+        for name in table.matches(of: #/`([A-Za-z]+Tests)`/#) {
+            #expect(files.contains { $0.hasSuffix("/\(name.1).swift") }, "\(name.1)")
+        }
+        let rows = try Self.text("Deploy/device-tour.py").matches(of: #/\ndef row_(\d+)\(/#).map { $0.1 }
+        #expect(rows.count == 27)
+        for row in rows {
+            #expect(
+                table.contains("| \(row) | ") && table.contains("`Deploy/device-tour.py \(row)`"),
+                "row \(row)")
+        }
+    }
 }
