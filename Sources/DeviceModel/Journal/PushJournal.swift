@@ -40,6 +40,23 @@ struct PushRecord: Sendable {
     var bytes: Int { 256 + payload.count + (collapseID?.utf8.count ?? 0) }
 }
 
+extension PushRecord {
+    fileprivate mutating func add(_ rule: DeviceRule, most: Int, now: Int64) {
+        guard steps.count < most else { return }
+        // A broadcast has each rule once, because its record stands for all devices.
+        if device == nil, steps.contains(where: { $0.rule == rule }) { return }
+        // An ordinary push has four to six steps.
+        if steps.isEmpty { steps.reserveCapacity(6) }
+        steps.append(PushStep(after: UInt32(clamping: now - at), rule: rule))
+    }
+
+    /// Sets the state and returns the former one.
+    fileprivate mutating func exchange(_ fate: Fate) -> Fate {
+        defer { self.fate = fate }
+        return self.fate
+    }
+}
+
 /// The latest pushes, in the order of their numbers. Bounded: the oldest push leaves first.
 struct PushJournal: Sendable {
     private var records: Deque<PushRecord> = []
@@ -88,13 +105,9 @@ struct PushJournal: Sendable {
     static let mostSteps = 64
 
     mutating func add(_ rule: DeviceRule, to number: UInt64, now: Int64) {
-        guard let index = index(number), records[index].steps.count < Self.mostSteps else { return }
-        // A broadcast has each rule once, because its record stands for all devices.
-        if records[index].device == nil, records[index].steps.contains(where: { $0.rule == rule }) { return }
-        let after = UInt32(clamping: now - records[index].at)
-        // An ordinary push has four to six steps.
-        if records[index].steps.isEmpty { records[index].steps.reserveCapacity(6) }
-        records[index].steps.append(PushStep(after: after, rule: rule))
+        guard let index = index(number) else { return }
+        // In place, because a copy of a record costs more than the step.
+        records[index].add(rule, most: Self.mostSteps, now: now)
     }
 
     /// Longest line that is kept, in bytes.
@@ -112,10 +125,11 @@ struct PushJournal: Sendable {
 
     /// Sets the latest state. Returns whether it differs from the former one.
     mutating func set(_ fate: Fate, of number: UInt64) -> Bool {
-        guard let index = index(number), records[index].fate != fate else { return false }
-        fates[Int(records[index].fate.rawValue)] -= 1
+        guard let index = index(number) else { return false }
+        let former = records[index].exchange(fate)
+        guard former != fate else { return false }
+        fates[Int(former.rawValue)] -= 1
         fates[Int(fate.rawValue)] += 1
-        records[index].fate = fate
         return true
     }
 
