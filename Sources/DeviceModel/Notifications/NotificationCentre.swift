@@ -140,6 +140,11 @@ struct NotificationCentre: Sendable {
 
     // MARK: - Delivered list
 
+    /// Whether an entry is on no lasting surface: a banner alone shows it.
+    var hasFleetingEntry: Bool {
+        delivered.indices.contains { delivered[$0].surfaces.isDisjoint(with: .lasting) }
+    }
+
     /// Adds a notification on top. A notification with the same identifier leaves its place.
     /// - Returns: the notification that was replaced, and the oldest one if the list was full.
     mutating func insert(

@@ -228,11 +228,12 @@ extension DeviceWorld {
 
     /// Hands a push to its lane on the device.
     private mutating func arrive(_ push: TransitPush, now: Int64) {
-        guard let installation = installation(push.device, push.app) else {
+        // No copy of the app stays alive, because a change of its list would copy the whole list then.
+        guard let wasLaunched = with(push.device, push.app, { $0.wasLaunched }) else {
             note(.notInstalled, push.number, now: now)
             return conclude(.dropped, push.number, device: push.device, app: push.app, now: now)
         }
-        guard installation.wasLaunched else {
+        guard wasLaunched else {
             note(.neverLaunched, push.number, now: now)
             return conclude(.dropped, push.number, device: push.device, app: push.app, now: now)
         }
