@@ -1,5 +1,6 @@
 """Shared by the measurements: servers and clients on their cores, h2load, and figures with their runs."""
 
+import base64
 import hashlib
 import json
 import os
@@ -142,6 +143,16 @@ def h2load_latency(directory, server, rate, seconds):
     # Columns: start in microseconds since 1970, status, microseconds until the answer.
     times = sorted(int(row[2]) for row in rows if int(row[0]) >= begin + 1_000_000)
     return {"p50_ms": times[len(times) // 2] / 1000, "p99_ms": times[len(times) * 99 // 100] / 1000}
+
+
+def provider_token():
+    """A well-formed provider token. The simulator checks signatures of known keys only, and there are none."""
+    def part(value):
+        return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+    header = part(json.dumps({"alg": "ES256", "kid": "ABC123DEFG"}).encode())
+    claims = part(json.dumps({"iss": "DEF123GHIJ", "iat": int(time.time())}).encode())
+    return f"{header}.{claims}.{part(bytes(range(1, 65)))}"
 
 
 def entry(runs, unit):

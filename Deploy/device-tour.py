@@ -153,7 +153,7 @@ def row_2(tour):
 
 
 def row_3(tour):
-    """Local and remote notifications, told by their trigger"""
+    """Local and remote notifications, distinguished by their trigger"""
     tour.act("schedule", NEWS, request={"identifier": "local", "payload": alert("Local")})
     tour.push(alert("Remote"))
     tour.wait(text="Local")

@@ -83,7 +83,7 @@ extension Configuration {
     }
 
     /// Reads a document of at most ``ConfigurationDocument/mostBytes``.
-    package static func readText(_ path: String) throws(ConfigurationError) -> String {
+    static func readText(_ path: String) throws(ConfigurationError) -> String {
         func failure(_ message: String) -> ConfigurationError {
             let location = ConfigurationProblem.Location.file(name: path, line: 0, column: 0)
             return ConfigurationError(problems: [
@@ -104,7 +104,7 @@ extension Configuration {
     }
 
     /// Returns mistakes in the order of their places.
-    package static func inOrder(_ problems: [ConfigurationProblem]) -> [ConfigurationProblem] {
+    static func inOrder(_ problems: [ConfigurationProblem]) -> [ConfigurationProblem] {
         func position(_ problem: ConfigurationProblem) -> (Int, Int) {
             switch problem.location {
             case .file(_, let line, let column): (line, column)

@@ -373,23 +373,29 @@ package final class SectionReader {
             return []
         }
         switch entry.value.content {
-        case .list(let elements) where !elements.isEmpty:
-            return elements.enumerated().compactMap { index, element in
-                if collector.isFull { return nil }
-                collector.places.note("\(path(key))[\(index)]", element.location)
-                let reader = SectionReader(
-                    element, path: "\(path(key))[\(index)]", pattern: "\(pattern(key))[]",
-                    collector: collector)
-                let result = body(reader)
-                reader.finish()
-                return result
-            }
+        case .list(let elements) where !elements.isEmpty: return read(elements, of: key, body)
         case .list, .empty:
             problem(key, "must not be empty: \(help)")
         case .map, .scalar:
             problem(key, "must be a list (each element begins with `- `), but is \(entry.value.kind)")
         }
         return []
+    }
+
+    /// Reads each element of a list as a section.
+    func read<Value>(
+        _ elements: [ConfigurationValue], of key: String, _ body: (SectionReader) -> Value?
+    ) -> [Value] {
+        elements.enumerated().compactMap { index, element in
+            if collector.isFull { return nil }
+            let path = "\(path(key))[\(index)]"
+            collector.places.note(path, element.location)
+            let reader = SectionReader(
+                element, path: path, pattern: "\(pattern(key))[]", collector: collector)
+            let result = body(reader)
+            reader.finish()
+            return result
+        }
     }
 
     /// Returns whether a key holds a map (and not a single value).

@@ -1,11 +1,4 @@
 /// Reading of other documents than the worker's configuration.
-extension ConfigurationCollector {
-    /// - Parameter document: name of the document in messages. Its file names are not resolved.
-    package convenience init(document: String) {
-        self.init(name: document, files: FileNames(directory: "/", mustExist: false))
-    }
-}
-
 extension SectionReader {
     /// Reads a truth value; nil when it is absent.
     package func boolean(_ key: String, help: String) -> Bool? {

@@ -9,9 +9,16 @@ package enum SettingsDocument {
     package static func read<Value>(
         _ text: String, name: String, _ body: (SectionReader) -> Value
     ) throws(ConfigurationError) -> Value {
+        try read(ConfigurationValue.parse(text, name: name), name: name, body)
+    }
+
+    /// Reads a document that has been parsed.
+    package static func read<Value>(
+        _ document: ConfigurationValue, name: String, _ body: (SectionReader) -> Value
+    ) throws(ConfigurationError) -> Value {
+        // File names in the document are not resolved.
         let files = FileNames(directory: "/", mustExist: false)
         let collector = ConfigurationCollector(name: name, files: files)
-        let document = try ConfigurationValue.parse(text, name: name)
         let reader = SectionReader(document, path: "", pattern: "", collector: collector)
         let value = body(reader)
         reader.finish()
@@ -99,15 +106,7 @@ extension SectionReader {
                 problem(key, "has \(elements.count) elements; at most \(most) are possible")
                 return []
             }
-            return elements.enumerated().compactMap { index, element in
-                if collector.isFull { return nil }
-                let reader = SectionReader(
-                    element, path: "\(path(key))[\(index)]", pattern: "\(pattern(key))[]",
-                    collector: collector)
-                let result = body(reader)
-                reader.finish()
-                return result
-            }
+            return read(elements, of: key, body)
         case .map, .scalar:
             problem(key, "must be a list (each element begins with `- `), but is \(entry.value.kind)")
             return []

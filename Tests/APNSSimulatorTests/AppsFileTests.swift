@@ -47,7 +47,7 @@ struct AppsFileTests {
         #expect(views[2].state.isLocked)
         #expect(views[2].state.isInLowPowerMode)
         #expect(views[0].apps.map(\.bundle) == ["com.example.news", "com.example.chat"])
-        #expect(registry.read { world, _ in world.deviceCount } == 22)
+        #expect(registry.read { world, now in world.status(now: now).devices } == 22)
     }
 
     @Test("all mistakes of a file are reported, each with its key and line")

@@ -33,7 +33,7 @@ struct DevicePushTests {
         #expect(strict.fixture.simulator.summary.rejected[.badDeviceToken] == 1)
         let open = try DeviceBed()
         #expect(try open.fixture.connect().push(open.fixture.good()).status == 200)
-        #expect(open.registry.read { world, _ in world.deviceCount } == 1)
+        #expect(open.registry.read { world, now in world.status(now: now).devices } == 1)
     }
 
     @Test("a token of another topic is DeviceTokenNotForTopic")

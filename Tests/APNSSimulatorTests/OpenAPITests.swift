@@ -26,7 +26,7 @@ struct OpenAPITests {
             registry: bed.registry, loop: loop,
             access: APIAccess(
                 hosts: .init(listen: .init(host: "127.0.0.1", port: 1), hostName: ""), token: nil),
-            facts: SimulatorFacts(version: "test"), page: .embedded,
+            facts: SimulatorFacts(version: "test"),
             more: FaultRoutes(simulators: [bed.fixture.simulator]).routes)
         var routes: [String: Set<String>] = [:]
         for route in api.routes { routes["\(route.method) \(route.template)"] = Set(route.parameters) }

@@ -12,7 +12,7 @@ struct PageFilesTests {
     @Test("the program has each file of the page, byte for byte, and no other")
     func embeddedFilesAreTheSources() throws {
         let names = try FileManager.default.contentsOfDirectory(atPath: Self.directory.path).sorted()
-        let embedded = EmbeddedPage.all
+        let embedded = PageFiles.all
         #expect(
             embedded.map { $0.path == "/" ? "index.html" : String($0.path.dropFirst()) }.sorted() == names)
         for file in embedded {
@@ -24,21 +24,21 @@ struct PageFilesTests {
     @Test("each file has the type that browsers need under nosniff")
     func typesFitTheNames() {
         let types = ["css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"]
-        for file in EmbeddedPage.all {
+        for file in PageFiles.all {
             let ending = file.path.split(separator: ".").last.map(String.init) ?? ""
             #expect(
                 file.type.hasPrefix(file.path == "/" ? "text/html" : types[ending] ?? "none"), "\(file.path)")
         }
-        #expect(EmbeddedPage.file("/page.js")?.path == "/page.js")
-        #expect(EmbeddedPage.file("/../page.js") == nil)
+        #expect(PageFiles.response("/page.js")?.status == 200)
+        #expect(PageFiles.response("/../page.js") == nil)
     }
 
     @Test(
         "scripts import only files of the page, and no file has an inline script, an inline style or a foreign address"
     )
     func pageNeedsNoOtherOrigin() throws {
-        let paths = Set(EmbeddedPage.all.map(\.path))
-        for file in EmbeddedPage.all {
+        let paths = Set(PageFiles.all.map(\.path))
+        for file in PageFiles.all {
             let text = String(decoding: file.bytes, as: UTF8.self)
             for found in text.matches(of: #/from "\.(/[^"]+)"/#) {
                 #expect(paths.contains(String(found.1)), "\(file.path) imports \(found.1)")

@@ -109,7 +109,7 @@ def check_actions(browser, simulator):
     browser.inspect(page, "content-extension")
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
-    # A button of the view sends what is typed in the view; the view says so before it closes.
+    # A button of the view sends what is typed in the view; the view shows the answer before it closes.
     page.get_by_role("button", name="Notification centre").first.click()
     page.get_by_role("region", name="Notification centre").get_by_role("button", name="Expand").click()
     dialog.get_by_label("Remark").fill("With cake")

@@ -44,7 +44,7 @@ import Testing
             seen.append(try Self.token(world, device))
         }
         #expect(Set(seen).count == seen.count)
-        let devices = world.deviceCount
+        let devices = world.counts.all
         let now = Script.start + 100_000
         #expect(world.push(token: seen[0], now: now) == .refused(.unregistered, since: Script.start + 1_000))
         // The text counts in either case.
@@ -52,7 +52,7 @@ import Testing
             world.push(token: seen[5].uppercased(), now: now)
                 == .refused(.unregistered, since: Script.start + 6_000))
         #expect(world.push(token: seen[20], now: now) == .accepted)
-        #expect(world.deviceCount == devices)
+        #expect(world.counts.all == devices)
     }
 
     /// A load generator may derive tokens from their facts, so that their generations go on one by one.

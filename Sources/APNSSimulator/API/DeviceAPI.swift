@@ -6,19 +6,17 @@ final class DeviceAPI: HTTPHandler {
     let registry: DeviceRegistry
     let facts: SimulatorFacts
     private let access: APIAccess
-    private let page: PageFiles
     private(set) var routes: [APIRoute] = []
     let loop: EventLoop
 
     init(
-        registry: DeviceRegistry, loop: EventLoop, access: APIAccess, facts: SimulatorFacts, page: PageFiles,
+        registry: DeviceRegistry, loop: EventLoop, access: APIAccess, facts: SimulatorFacts,
         more: [APIRoute] = []
     ) {
         self.registry = registry
         self.loop = loop
         self.access = access
         self.facts = facts
-        self.page = page
         routes = [
             APIRoute("GET", "/api/status") { [unowned self] request throws(APIFault) in try status(request) },
             APIRoute("GET", "/api/rules") { _ throws(APIFault) in .response(.json(200, DeviceWorld.rules)) },
@@ -49,7 +47,7 @@ final class DeviceAPI: HTTPHandler {
             }
         }
         if !allowed.isEmpty { return .response(Self.notAllowed(allowed)) }
-        if !request.isAPI, let file = page.response(request.path) {
+        if !request.isAPI, let file = PageFiles.response(request.path) {
             return .response(method == "GET" ? file : Self.notAllowed(["GET"]))
         }
         return .response(.error(404, "there is no such path; `Schemas/simulator.openapi.yaml` lists them"))

@@ -29,46 +29,42 @@ public struct AppsFile: Sendable, Equatable {
 
     /// Loads a file. The error has all of its mistakes, each with key, line and column.
     public static func load(_ path: String) throws(ConfigurationError) -> AppsFile {
-        try parse(Configuration.readText(path), name: path)
+        try SettingsDocument.read(path: path, read)
     }
 
     /// Reads a document.
     /// - Parameter name: name of the document in messages.
     public static func parse(_ text: String, name: String) throws(ConfigurationError) -> AppsFile {
-        let document = try ConfigurationValue.parse(text, name: name)
-        let collector = ConfigurationCollector(document: name)
-        let root = SectionReader(document, path: "", pattern: "", collector: collector)
+        try SettingsDocument.read(text, name: name, read)
+    }
+
+    private static func read(_ root: SectionReader) -> AppsFile {
         var file = AppsFile()
         file.apps = root.sectionsIfPresent("apps") { AppReader($0).read() } ?? []
         file.settings = root.section("settings") { SettingsReader($0).read() }
         file.devices = root.sectionsIfPresent("devices") { DeviceGroupReader($0).read(file.apps) } ?? []
-        root.finish()
         file.check(root)
-        guard collector.problems.isEmpty else {
-            throw ConfigurationError(problems: Configuration.inOrder(collector.problems))
-        }
         return file
     }
 
     /// Reads a single app.
     /// - Parameter bundle: bundle identifier, which the value may repeat.
     static func app(_ value: JSONValue, bundle: String) throws(ConfigurationError) -> AppDeclaration {
-        let name = "app"
         var members = value.members ?? [:]
-        let own = members["bundle"]
-        members["bundle"] = own ?? .string(bundle)
-        let collector = ConfigurationCollector(document: name)
-        let document = ConfigurationValue(.object(members), name: name)
-        let section = SectionReader(document, path: "", pattern: "", collector: collector)
-        let app = AppReader(section).read()
-        section.finish()
-        if let app, app.bundle != bundle {
-            section.problem("bundle", "`\(app.bundle)` is not the bundle identifier of the path, `\(bundle)`")
+        members["bundle"] = members["bundle"] ?? .string(bundle)
+        let name = "app"
+        let app = try SettingsDocument.read(
+            ConfigurationValue(.object(members), name: name), name: name
+        ) { section in
+            let app = AppReader(section).read()
+            if let app, app.bundle != bundle {
+                section.problem(
+                    "bundle", "`\(app.bundle)` is not the bundle identifier of the path, `\(bundle)`")
+            }
+            return app
         }
-        guard collector.problems.isEmpty, let app else {
-            throw ConfigurationError(problems: collector.problems)
-        }
-        return app
+        // Without an app there is a mistake.
+        return app ?? AppDeclaration(bundle: bundle)
     }
 
     /// Checks what concerns several entries.

@@ -14,7 +14,6 @@ public struct DeviceServiceOptions: Sendable {
     public var hosts: [String] = []
     /// Token that each request needs; nil when none is needed.
     public var token: APIToken?
-    public var page = PageFiles.embedded
     /// Receiver of all events; nil for none.
     public var tap: DeviceEventTap?
     var limits = HTTPServer.Limits()
@@ -66,7 +65,7 @@ public final class DeviceService: Sendable {
             let hosts = AllowedHosts(listen: listen, hostName: AllowedHosts.hostName, more: options.hosts)
             let api = DeviceAPI(
                 registry: registry, loop: loop, access: APIAccess(hosts: hosts, token: options.token),
-                facts: facts, page: options.page, more: FaultRoutes(simulators: simulators).routes)
+                facts: facts, more: FaultRoutes(simulators: simulators).routes)
             let server = try HTTPServer(
                 loop: loop, address: options.address, port: port, limits: options.limits, handler: api)
             try server.start()

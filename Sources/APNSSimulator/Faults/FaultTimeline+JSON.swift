@@ -1,26 +1,12 @@
 import Configuration
-import SluiceModel
 
-/// The JSON form has the keys and texts of the YAML form.
-extension FaultTimeline: Codable {
+/// The JSON form has the keys and texts of the YAML form, so that ``parse(_:name:)`` reads both.
+extension FaultTimeline: Encodable {
     public func encode(to encoder: any Encoder) throws {
         var container = encoder.container(keyedBy: JSONKey.self)
         try container.encode(seed, forKey: "seed")
         try container.encodeIfPresent(repeats.map(DurationText.format), forKey: "repeat")
         try container.encode(entries, forKey: "faults")
-    }
-
-    /// Reads the JSON form with the rules of ``parse(_:name:)``.
-    public init(from decoder: any Decoder) throws {
-        let value = try JSONTree(from: decoder).text
-        do throws(ConfigurationError) {
-            self = try FaultTimeline.parse(value, name: "faults")
-        } catch {
-            // The lines are those of a text that nobody has seen.
-            let problems = error.problems.map { $0.key.isEmpty ? $0.message : "\($0.key): \($0.message)" }
-            throw DecodingError.dataCorrupted(
-                .init(codingPath: decoder.codingPath, debugDescription: problems.joined(separator: "; ")))
-        }
     }
 }
 
@@ -105,57 +91,5 @@ extension FaultTimeline.Entry: Encodable {
         try container.encode(goAway.unprocessed, forKey: "unprocessed")
         try container.encode(goAway.share, forKey: "share")
         try container.encodeIfPresent(goAway.every.map(DurationText.format), forKey: "every")
-    }
-}
-
-/// Any JSON value, read to be written as text again.
-private indirect enum JSONTree: Decodable {
-    case null, bool(Bool), integer(Int64), number(Double), string(String), list([JSONTree])
-    case object([(String, JSONTree)])
-
-    init(from decoder: any Decoder) throws {
-        if let container = try? decoder.container(keyedBy: JSONKey.self) {
-            self = .object(
-                try container.allKeys.map {
-                    ($0.stringValue, try container.decode(JSONTree.self, forKey: $0))
-                })
-        } else if var container = try? decoder.unkeyedContainer() {
-            var elements: [JSONTree] = []
-            while !container.isAtEnd { elements.append(try container.decode(JSONTree.self)) }
-            self = .list(elements)
-        } else {
-            let container = try decoder.singleValueContainer()
-            if container.decodeNil() {
-                self = .null
-            } else if let value = try? container.decode(Bool.self) {
-                self = .bool(value)
-            } else if let value = try? container.decode(Int64.self) {
-                self = .integer(value)
-            } else if let value = try? container.decode(Double.self) {
-                self = .number(value)
-            } else {
-                self = .string(try container.decode(String.self))
-            }
-        }
-    }
-
-    var text: String {
-        switch self {
-        case .null: "null"
-        case .bool(let value): "\(value)"
-        case .integer(let value): "\(value)"
-        case .number(let value): "\(value)"
-        case .string(let value): Self.quoted(value)
-        case .list(let elements): "[" + elements.map(\.text).joined(separator: ", ") + "]"
-        case .object(let members):
-            "{" + members.map { "\(Self.quoted($0.0)): \($0.1.text)" }.joined(separator: ", ") + "}"
-        }
-    }
-
-    private static func quoted(_ text: String) -> String {
-        var writer = ByteWriter(minimumCapacity: text.utf8.count + 16)
-        var text = text
-        text.withUTF8 { writer.append(jsonString: UnsafeRawBufferPointer($0)) }
-        return writer.bytes.text
     }
 }

@@ -41,16 +41,18 @@ export function activityCard(app, activity, hooks) {
         on: { click: () => act("dismiss-activity") } }, icon("close"))));
 }
 
-/** Activities in the island: the most relevant of each app, ties by start. */
-export function islandActivities(device) {
+/** Order of activities: the most relevant first, ties by start. */
+export const byRelevance = (a, b) => b.relevance - a.relevance || a.startedAt - b.startedAt;
+
+/** Activities in the island: the most relevant of each app. */
+function islandActivities(device) {
   const list = [];
   for (const app of device.apps) {
     const running = app.activities.filter((activity) => activity.state === "active" || activity.state === "stale")
-      .sort((a, b) => b.relevance - a.relevance || a.startedAt - b.startedAt);
+      .sort(byRelevance);
     if (running.length > 0) list.push({ app, activity: running[0] });
   }
-  return list.sort((a, b) => b.activity.relevance - a.activity.relevance
-    || a.activity.startedAt - b.activity.startedAt);
+  return list.sort((a, b) => byRelevance(a.activity, b.activity));
 }
 
 export function island(device, ui, hooks) {

@@ -1,7 +1,7 @@
 // Calls of the simulator's HTTP interface.
 
 /** Answer that is no success. `status` is 0 when the simulator did not answer. */
-export class Failure extends Error {
+class Failure extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -59,6 +59,5 @@ export const api = {
   push: (number, signal) => call("GET", `/api/pushes/${part(number)}`, undefined, signal),
   faults: () => call("GET", "/api/faults"),
   putFaults: (text) => call("PUT", "/api/faults", text),
-  reset: () => call("POST", "/api/reset", {}),
   attachment: (id) => `/api/attachments/${part(id)}`,
 };

@@ -103,7 +103,7 @@ function setProps(element, former, props) {
 function setProp(element, name, former, value) {
   if (name === "key" || name === "ready") return;
   if (name === "on") {
-    // One listener for each kind calls the newest function.
+    // A single listener for each kind calls the newest function.
     element.sluiceHandlers = value ?? {};
     for (const kind in value) {
       element.sluiceKinds ??= new Set();

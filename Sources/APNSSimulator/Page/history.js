@@ -39,7 +39,7 @@ export function verdict(push) {
 }
 
 /** Steps in their order, with the time since the arrival. */
-export function stepList(push) {
+function stepList(push) {
   if (push.steps.length === 0) return h("p", { class: "quiet" }, t("noSteps"));
   const step = reason(push);
   return h("ol", { class: "steps", "aria-label": t("steps") }, push.steps.map((entry, index) =>
@@ -58,7 +58,7 @@ function texts(value, name) {
 }
 
 /** Notification that a push has left on the device; undefined: none. */
-export function resultOf(push, device) {
+function resultOf(push, device) {
   for (const app of device?.apps ?? []) {
     const notification = app.delivered.find((entry) => entry.push === push.number);
     if (notification) return { app, notification };
@@ -132,13 +132,13 @@ export function pushDetails(push, device, page, hidesDevice) {
 /** Push in a list, which opens to its details. */
 export function pushItem(push, device, page, ui, draw) {
   const isOpen = ui.open === push.number;
+  const step = reason(push);
   return h("li", { key: push.number, class: `push-item ${isOpen ? "open" : ""}` },
     h("button", { class: "push-line", "aria-expanded": isOpen ? "true" : "false",
       on: { click: () => { ui.open = isOpen ? null : push.number; draw(); } } },
     fateChip(push.fate),
     h("span", { class: "push-words" }, h("span", { class: "push-title", dir: "auto" }, push.text || push.type),
-      h("span", { class: "push-why" }, reason(push) ? ruleText(reason(push).rule, reason(push).text)
-        : page.appName(push.app))),
+      h("span", { class: "push-why" }, step ? ruleText(step.rule, step.text) : page.appName(push.app))),
     h("span", { class: "push-time" }, exact(push.at)), icon("more")),
     isOpen && pushDetails(push, device, page, true));
 }

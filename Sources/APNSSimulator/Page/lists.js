@@ -1,7 +1,7 @@
 // Tokens, waiting pushes and notifications, and responses of a device.
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
-import { appIcon, copyButton, jsonView } from "./parts.js";
+import { appIcon, copy, copyButton, jsonView } from "./parts.js";
 import { curlCommand } from "./command.js";
 import { deviceTime, exact, until } from "./time.js";
 import { ruleText, t } from "./words.js";
@@ -22,20 +22,9 @@ export function tokensTab(device, page) {
                 : t("invalidSince", exact(token.invalidSince)))),
           h("div", { class: "with-copy" }, h("code", { class: "token" }, token.token),
             copyButton(token.token, t("token")),
-            h("button", { class: "small", on: { click: (event) => copyCurl(event, page, token) } }, icon("copy"),
-              t("copyCurl")))))))));
-}
-
-async function copyCurl(event, page, token) {
-  const button = event.currentTarget;
-  try {
-    await navigator.clipboard.writeText(curlCommand(page, token.token, token.bundle, token.environment, token.purpose));
-    button.classList.add("done");
-    page.say(t("copied"));
-    setTimeout(() => button.classList.remove("done"), 1_200);
-  } catch (error) {
-    page.fail(error);
-  }
+            h("button", { class: "small", on: { click: (event) => copy(
+              curlCommand(page, token.token, token.bundle, token.environment, token.purpose), event.currentTarget) } },
+            icon("copy"), t("copyCurl")))))))));
 }
 
 export function waitingTab(device, page, ui, hooks) {

@@ -49,9 +49,7 @@ const page = {
   fail(error) {
     showNotice(t("failed", error.message || t("noAnswer")));
   },
-  say(text) { announce(text); },
   appName: (bundle) => page.apps.get(bundle)?.name ?? bundle,
-  appIcon: (bundle) => page.apps.get(bundle)?.icon,
   async loadApps() {
     const list = await api.apps();
     page.apps = new Map(list.map((app) => [app.bundle, app]));

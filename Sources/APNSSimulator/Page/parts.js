@@ -9,7 +9,7 @@ export function copyButton(text, name) {
     on: { click: (event) => copy(text, event.currentTarget) } }, icon("copy"));
 }
 
-async function copy(text, button) {
+export async function copy(text, button) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {

@@ -2,7 +2,7 @@
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
 import { appIcon, hueOf } from "./parts.js";
-import { activityCard, island } from "./activity.js";
+import { activityCard, byRelevance, island } from "./activity.js";
 import { banner, card, centre, expandedView, summaryCard } from "./notification.js";
 import { deviceDate, deviceTime, simulatorNow } from "./time.js";
 import { t } from "./words.js";
@@ -87,7 +87,7 @@ function lockScreen(device, ui, hooks) {
   const entries = device.lockScreen.map((entry) => findNotification(device, entry)).filter(Boolean);
   const activities = device.apps.flatMap((app) => app.activities.filter((activity) => activity.state !== "dismissed")
     .map((activity) => ({ app, activity })))
-    .sort((a, b) => b.activity.relevance - a.activity.relevance || a.activity.startedAt - b.activity.startedAt);
+    .sort((a, b) => byRelevance(a.activity, b.activity));
   return h("div", { key: "lock", class: "lock-screen" },
     h("div", { class: "lock-clock" }, icon("lock"),
       h("div", { class: "lock-date" }, deviceDate(simulatorNow(), state.timeZoneMinutes)),

@@ -235,7 +235,7 @@ export function openPushes(root, page, chosen) {
     setText(row.parts.chip, t(`fate-${push.fate}`));
     const name = `chip fate fate-${push.fate}`;
     if (row.parts.chip.className !== name) row.parts.chip.className = name;
-    setText(row.parts.text, push.text ?? (push.type === undefined ? "" : push.type));
+    setText(row.parts.text, push.text ?? push.type ?? "");
     row.parts.text.classList.toggle("quiet", push.text === undefined);
     setText(row.parts.app, page.appName(push.app ?? ""));
     setText(row.parts.device, push.device === undefined ? t("unknownDevice") : number(push.device));
@@ -293,7 +293,7 @@ export function openPushes(root, page, chosen) {
   function take(events) {
     let isChanged = false;
     const fresh = new Map();
-    const newest = Math.max(list[0]?.number ?? 0, 0);
+    const newest = list[0]?.number ?? 0;
     for (const event of events) {
       if (event.push === undefined || event.fate === undefined) continue;
       const former = known.get(event.push);

@@ -105,7 +105,7 @@ export default {
     provisionalAsk: "Diese Mitteilungen behalten?",
   incomingCall: "Eingehender Anruf", accept: "Annehmen", decline: "Ablehnen", send: "Senden", replyHere: "Antworten …",
     replaced: many("frühere ersetzt", "frühere ersetzt"),
-  "level-passive": "passiv", "level-time-sensitive": "dringend", "level-critical": "kritisch", attachment: "Anhang",
+  "level-time-sensitive": "dringend", "level-critical": "kritisch", attachment: "Anhang",
     attachmentType: "{0}, {1} kB",
   island: "Dynamic Island", islandOpen: "Dynamic Island aufklappen", islandClose: "Dynamic Island zuklappen",
     liveActivity: "Live-Aktivität",

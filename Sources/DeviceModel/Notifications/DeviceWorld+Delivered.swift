@@ -93,7 +93,7 @@ extension DeviceWorld {
     /// Removes entries that no surface shows any more.
     private mutating func dropHidden(_ app: UInt16, on device: UInt32, now: Int64) {
         // Rare, so that an ordinary push visits no entry.
-        guard with(device, app, { $0.centre.hasFleetingEntry }) == true else { return }
+        guard look(device, app, { $0.centre.hasFleetingEntry }) == true else { return }
         let banner = devices[Int(device)]?.banner
         remove(app, on: device, .noList, .removed, now: now) { entry in
             entry.surfaces.isDisjoint(with: .lasting) && !(banner?.shows(entry, of: app) ?? false)

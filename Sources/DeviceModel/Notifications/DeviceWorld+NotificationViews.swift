@@ -71,9 +71,7 @@ extension DeviceWorld {
             category: content.category, actions: actions(of: content, app: app),
             level: "\(content.level.name)", relevance: content.relevance,
             targetContent: content.targetContent,
-            attachments: attachments.compactMap { id in
-                attachment(id).map { AttachmentView(id: id, type: $0.type, bytes: $0.bytes.count) }
-            },
+            attachments: attachmentViews(attachments),
             original: isChanged
                 ? NotificationView.OriginalTexts(
                     title: original.title, subtitle: original.subtitle, body: original.body) : nil,

@@ -90,8 +90,8 @@ extension DeviceWorld {
         return decision.fate
     }
 
-    private mutating func circumstances(_ app: UInt16, on device: UInt32) -> Circumstances? {
-        let installed = with(device, app) { ($0.authorization, $0.settings.value, $0.state) }
+    private func circumstances(_ app: UInt16, on device: UInt32) -> Circumstances? {
+        let installed = look(device, app) { ($0.authorization, $0.settings.value, $0.state) }
         guard let (authorization, settings, appState) = installed else { return nil }
         let state = state(device)
         return Circumstances(

@@ -2,13 +2,14 @@ import SluiceModel
 
 /// Part of a topic behind the bundle identifier.
 enum TopicSuffix {
-    /// Splits a topic into the length of its bundle identifier and the purpose of its tokens.
-    static func split(_ topic: UnsafeRawBufferPointer, type: PushType) -> (length: Int, purpose: TokenPurpose)
-    {
+    /// Bundle identifier and purpose of a topic.
+    typealias Parts = (bundle: Slice<UnsafeRawBufferPointer>, purpose: TokenPurpose)
+
+    static func split(_ topic: UnsafeRawBufferPointer) -> Parts {
         for (suffix, purpose) in suffixes where ends(topic, suffix) {
-            return (topic.count - suffix.utf8CodeUnitCount, purpose)
+            return (topic[..<(topic.count - suffix.utf8CodeUnitCount)], purpose)
         }
-        return (topic.count, .alert)
+        return (topic[...], .alert)
     }
 
     /// Topic of an app's tokens with a purpose.

@@ -4,9 +4,6 @@ extension DeviceWorld {
     public var lastEvent: UInt64 { log.next - 1 }
 
     public func hasDevice(_ id: UInt32) -> Bool { Int(id) < devices.count && devices[Int(id)] != nil }
-
-    /// Devices that exist.
-    public var deviceCount: Int { counts.all }
 }
 
 extension WaitResult {

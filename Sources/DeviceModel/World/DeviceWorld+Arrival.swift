@@ -5,33 +5,33 @@ extension DeviceWorld {
     /// Takes a push that has passed APNs' other checks: finds its device, and delivers, stores or drops it.
     public mutating func receive(_ push: ArrivedPush, now: Int64) -> PushAnswer {
         advance(to: now)
-        let (length, purpose) = TopicSuffix.split(push.topic, type: push.type)
-        let bundle = push.topic[..<length]
+        let topic = TopicSuffix.split(push.topic)
         let found = tokens.find(push.token)
         // A token that ended long ago is not that of a new device.
         if found == nil, let (reason, since) = tokens.forgotten(push.token) {
             return refuse(
-                push, reason, reason == .expiredToken ? .tokenExpired : .tokenGone, token: nil, since: since,
+                push, topic, reason, reason == .expiredToken ? .tokenExpired : .tokenGone, token: nil,
+                since: since,
                 now: now)
         }
-        guard let token = found ?? adopt(push, bundle, purpose, now: now) else {
-            return refuse(push, .badDeviceToken, .unknownToken, token: nil, now: now)
+        guard let token = found ?? adopt(push, topic, now: now) else {
+            return refuse(push, topic, .badDeviceToken, .unknownToken, token: nil, now: now)
         }
         let record = tokens[token]
         if record.environment != push.environment {
-            return refuse(push, .badDeviceToken, .otherEnvironment, token: token, now: now)
+            return refuse(push, topic, .badDeviceToken, .otherEnvironment, token: token, now: now)
         }
-        guard record.purpose.shares(purpose), appTable.isBundle(record.app, bundle) else {
-            return refuse(push, .deviceTokenNotForTopic, .otherTopic, token: token, now: now)
+        guard record.purpose.shares(topic.purpose), appTable.isBundle(record.app, topic.bundle) else {
+            return refuse(push, topic, .deviceTokenNotForTopic, .otherTopic, token: token, now: now)
         }
         if let since = record.invalidSince {
             if record.hasLostPush, let goneAt = record.goneAt, goneAt <= now {
                 return refuse(
-                    push, record.reason, record.reason == .expiredToken ? .tokenExpired : .tokenGone,
+                    push, topic, record.reason, record.reason == .expiredToken ? .tokenExpired : .tokenGone,
                     token: token, since: since, now: now)
             }
             tokens[token].hasLostPush = true
-            let number = enter(push, token: token, reason: .absent, fate: .accepted, now: now)
+            let number = enter(push, topic, token: token, reason: .absent, fate: .accepted, now: now)
             note(.accepted, number, now: now)
             note(.lostToUninstalled, number, now: now)
             conclude(.dropped, number, device: record.device, app: record.app, now: now)
@@ -39,7 +39,7 @@ extension DeviceWorld {
         }
         // The journal, the storage and the list share one copy.
         let payload = Array(push.payload)
-        let number = enter(push, payload, token: token, reason: .absent, fate: .accepted, now: now)
+        let number = enter(push, topic, payload, token: token, reason: .absent, fate: .accepted, now: now)
         note(.accepted, number, now: now)
         devices[Int(record.device)]?.lastPushAt = now
         let latest = now + PushStorage.longest
@@ -57,10 +57,11 @@ extension DeviceWorld {
     }
 
     private mutating func refuse(
-        _ push: ArrivedPush, _ reason: Reason, _ rule: DeviceRule, token: UInt32?, since: Int64? = nil,
+        _ push: ArrivedPush, _ topic: TopicSuffix.Parts, _ reason: Reason, _ rule: DeviceRule, token: UInt32?,
+        since: Int64? = nil,
         now: Int64
     ) -> PushAnswer {
-        let number = enter(push, token: token, reason: reason, fate: .rejected, now: now)
+        let number = enter(push, topic, token: token, reason: reason, fate: .rejected, now: now)
         note(rule, number, now: now)
         report(
             .push, device: token.map { tokens[$0].device }, app: token.map { tokens[$0].app }, push: number,
@@ -69,17 +70,16 @@ extension DeviceWorld {
     }
 
     private mutating func enter(
-        _ push: ArrivedPush, _ payload: [UInt8]? = nil, token: UInt32?, reason: Reason, fate: Fate, now: Int64
+        _ push: ArrivedPush, _ topic: TopicSuffix.Parts, _ payload: [UInt8]? = nil, token: UInt32?,
+        reason: Reason, fate: Fate, now: Int64
     ) -> UInt64 {
-        let (length, purpose) = TopicSuffix.split(push.topic, type: push.type)
         let app =
-            token.map { tokens[$0].app }
-            ?? appTable.find(String(decoding: push.topic[..<length], as: UTF8.self))
+            token.map { tokens[$0].app } ?? appTable.find(String(decoding: topic.bundle, as: UTF8.self))
         return journal.append(
             PushRecord(
                 number: 0, at: now, apnsID: push.apnsID, token: token ?? TokenTable.none,
                 tokenSerial: token.map { tokens[$0].serial } ?? 0,
-                device: token.map { tokens[$0].device }, app: app, purpose: purpose, type: push.type,
+                device: token.map { tokens[$0].device }, app: app, purpose: topic.purpose, type: push.type,
                 priority: push.priority, environment: push.environment, reason: reason, fate: fate,
                 expiration: push.expiration,
                 collapseID: push.collapseID.map { String(decoding: $0, as: UTF8.self) },
@@ -88,12 +88,12 @@ extension DeviceWorld {
 
     /// Makes a device for an unknown token, as far as the settings allow it.
     private mutating func adopt(
-        _ push: ArrivedPush, _ bundle: Slice<UnsafeRawBufferPointer>, _ purpose: TokenPurpose, now: Int64
+        _ push: ArrivedPush, _ topic: TopicSuffix.Parts, now: Int64
     ) -> UInt32? {
         guard settings.unknownTokens == .adopt, hasRoom,
             let bytes = Hexadecimal.decode(push.token)
         else { return nil }
-        let name = String(decoding: bundle, as: UTF8.self)
+        let name = String(decoding: topic.bundle, as: UTF8.self)
         guard let app = appTable.find(name) ?? appTable.declare(AppDeclaration(bundle: name)) else {
             return nil
         }
@@ -104,7 +104,7 @@ extension DeviceWorld {
         installation.environment = push.environment
         let index = tokens.add(
             TokenRecord(
-                bytes: bytes, device: device, app: app, purpose: purpose, environment: push.environment,
+                bytes: bytes, device: device, app: app, purpose: topic.purpose, environment: push.environment,
                 isAdopted: true),
             text: push.token)
         installation.firstToken = index
@@ -229,7 +229,7 @@ extension DeviceWorld {
     /// Hands a push to its lane on the device.
     private mutating func arrive(_ push: TransitPush, now: Int64) {
         // No copy of the app stays alive, because a change of its list would copy the whole list then.
-        guard let wasLaunched = with(push.device, push.app, { $0.wasLaunched }) else {
+        guard let wasLaunched = look(push.device, push.app, { $0.wasLaunched }) else {
             note(.notInstalled, push.number, now: now)
             return conclude(.dropped, push.number, device: push.device, app: push.app, now: now)
         }

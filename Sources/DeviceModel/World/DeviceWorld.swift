@@ -142,7 +142,18 @@ public struct DeviceWorld: Sendable {
         return result
     }
 
-    /// Returns an installed app; nil when the device or the app is gone.
+    /// Reads an installed app without a copy; returns nil when the device or the app is gone.
+    func look<Result>(
+        _ device: UInt32, _ app: UInt16, _ body: (borrowing Installation) -> Result
+    ) -> Result? {
+        guard Int(device) < devices.count, let index = devices[Int(device)]?.installation(app) else {
+            return nil
+        }
+        return body(devices[Int(device)]!.installations[index])
+    }
+
+    /// Returns a copy of an installed app; nil when the device or the app is gone. A copy that is alive while the app's
+    /// list changes makes the change copy the whole list: ``look(_:_:_:)``.
     func installation(_ device: UInt32, _ app: UInt16) -> Installation? {
         guard Int(device) < devices.count, let found = devices[Int(device)],
             let index = found.installation(app)

@@ -52,7 +52,7 @@ struct SimulatorCommand: ParsableCommand {
     @Option(
         help: ArgumentHelp(
             "Write host:port to this file once the simulator listens; on a second line that of channel management. "
-                + "With --devices a line `page URL` follows, and a line `sandbox host:port` of --sandbox-port. The "
+                + "With --devices a line `page URL` follows, and a line `sandbox host:port` of --sandbox-port (`production` with --sandbox). The "
                 + "file is removed at the end.",
             valueName: "path"))
     var readyFile: String?
