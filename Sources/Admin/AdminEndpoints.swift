@@ -38,7 +38,7 @@ public final class AdminEndpoints: Sendable {
 
     var worker: SnapshotCache? { attached.withLock { $0 } }
 
-    /// Handlers by path, for ``AdminServer/start(_:)``.
+    /// Handlers by path, for ``AdminServer``.
     public var routes: [String: AdminServer.Handler] {
         [
             "/livez": { [self] _ in await live() },

@@ -1,4 +1,5 @@
 import Foundation
+import HTTP1
 
 /// An answer of the admin endpoint.
 public struct AdminResponse: Sendable {
@@ -25,20 +26,12 @@ public struct AdminResponse: Sendable {
 
     static func error(_ status: Int, _ text: String) -> AdminResponse { json(status, ["error": text]) }
 
-    private static let phrases = [
-        200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
-        421: "Misdirected Request", 429: "Too Many Requests", 431: "Request Header Fields Too Large",
-        500: "Internal Server Error",
-        503: "Service Unavailable",
-    ]
-
-    /// Returns the bytes to send. Each connection has a single answer.
-    func encoded() -> Data {
-        var head = "HTTP/1.1 \(status) \(Self.phrases[status] ?? "Status")\r\n"
-        head += "Content-Type: \(contentType)\r\nContent-Length: \(body.count)\r\n"
-        head += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
-        for field in fields { head += "\(field.name): \(field.value)\r\n" }
-        return Data((head + "\r\n").utf8) + body
+    /// The answer as the server sends it.
+    var response: HTTPResponse {
+        var response = HTTPResponse(status: status, type: contentType, body: Array(body))
+        response.fields += [("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")]
+        response.fields += fields
+        return response
     }
 }
 

@@ -1,10 +1,12 @@
 import DeviceModel
 import Foundation
+import HTTP1
 import Synchronization
 import TestSupport
 import Testing
 
 @testable import APNSSimulator
+@testable import HTTP1
 
 @Suite("Devices: attachments")
 struct AttachmentTests {

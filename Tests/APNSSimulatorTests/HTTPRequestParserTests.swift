@@ -1,8 +1,10 @@
+import HTTP1
 import SluiceModel
 import TestSupport
 import Testing
 
 @testable import APNSSimulator
+@testable import HTTP1
 
 @Suite("HTTP request parser")
 struct HTTPRequestParserTests {

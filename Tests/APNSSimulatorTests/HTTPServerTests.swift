@@ -1,10 +1,12 @@
 import EventLoop
+import HTTP1
 import HTTP2
 import Synchronization
 import TestSupport
 import Testing
 
 @testable import APNSSimulator
+@testable import HTTP1
 
 /// Handler of the tests: echoes, streams, waits.
 private final class EchoHandler: HTTPHandler {
@@ -67,7 +69,7 @@ private final class EchoHandler: HTTPHandler {
         request.path == "/refused" ? .error(403, "no") : nil
     }
 
-    func answer(_ request: HTTPRequest) -> HTTPAnswer {
+    func answer(_ request: HTTPRequest, of server: HTTPServer) -> HTTPAnswer {
         switch request.path {
         case "/numbers": .stream(HTTPResponse(status: 200, type: "text/plain"), Numbers(200))
         case "/endless": .stream(HTTPResponse(status: 200, type: "text/plain"), Numbers(0))

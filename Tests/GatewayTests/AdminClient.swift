@@ -8,6 +8,9 @@ final class AdminClient {
         var fields: [String: String]
         var body: String
 
+        /// Announced length of the body.
+        var length: Int { fields["content-length"].flatMap { Int($0) } ?? 0 }
+
         var json: [String: Any] {
             (try? JSONSerialization.jsonObject(with: Data(body.utf8)) as? [String: Any]) ?? [:]
         }
@@ -74,9 +77,20 @@ final class AdminClient {
         return String(decoding: all, as: UTF8.self)
     }
 
-    /// Reads an answer; nil when the server sent none.
+    /// Reads an answer, as long as its head says; nil when the server sent none.
     func answer() -> Answer? {
-        let text = receiveAll()
+        var all: [UInt8] = []
+        var buffer = [UInt8](repeating: 0, count: 65_536)
+        while true {
+            if let answer = Self.answer(all), answer.body.utf8.count >= answer.length { return answer }
+            let count = recv(descriptor, &buffer, buffer.count, 0)
+            guard count > 0 else { return Self.answer(all) }
+            all += buffer[..<count]
+        }
+    }
+
+    private static func answer(_ bytes: [UInt8]) -> Answer? {
+        let text = String(decoding: bytes, as: UTF8.self)
         guard let end = text.range(of: "\r\n\r\n") else { return nil }
         let lines = text[..<end.lowerBound].components(separatedBy: "\r\n")
         let status = lines[0].split(separator: " ")

@@ -23,7 +23,7 @@ struct AdminHostTests {
     }
 
     @Test(arguments: [
-        "", "Host: localhost\r\n", "host:LOCALHOST.:9464\r\n", "HOST: \t127.0.0.1:9464 \r\n",
+        "Host: localhost\r\n", "host:LOCALHOST.:9464\r\n", "HOST: \t127.0.0.1:9464 \r\n",
         "Host: 127.8.8.8\r\n", "Accept: */*\r\nHost: [::1]:80\r\n", "Host: [::ffff:127.0.0.1]\r\n",
         "Host: 192.0.2.7\r\n", "Host: pod-7.news.example:9464\r\n", "Host: POD-7\r\n",
         "Host: worker.news.svc:9464\r\n", "Host: worker.news.svc.cluster.local\r\n",
@@ -31,8 +31,9 @@ struct AdminHostTests {
     func requestsNamingTheWorkersHostAreAnswered(_ fields: String) throws {
         let refused = AdminCounter()
         let server = AdminTestServer(
-            try AdminServer(Self.listen, hosts: Self.hosts(), refusedHosts: refused),
-            ["/path": { _ in .json(200, [:]) }])
+            try AdminServer(
+                Self.listen, routes: ["/path": { _ in .json(200, [:]) }], hosts: Self.hosts(),
+                refusedHosts: refused))
         #expect(try status(fields, server) == 200)
         #expect(refused.count == 0)
     }
@@ -48,7 +49,7 @@ struct AdminHostTests {
         var routes = endpoints.routes
         routes["/path"] = { _ in .json(200, [:]) }
         let server = AdminTestServer(
-            try AdminServer(Self.listen, hosts: Self.hosts(), refusedHosts: refused), routes)
+            try AdminServer(Self.listen, routes: routes, hosts: Self.hosts(), refusedHosts: refused))
         let client = try server.client()
         client.send("GET /path HTTP/1.1\r\nHost: \(host)\r\n\r\n")
         let answer = try #require(client.answer())
@@ -86,8 +87,9 @@ struct AdminHostTests {
         #expect(Self.hosts("*").allows("[", local: nil))
     }
 
-    @Test func requestWithTwoHostsIsInvalid() throws {
+    @Test func requestWithoutHostOrWithTwoHostsIsInvalid() throws {
         let server = try AdminTestServer(["/path": { _ in .json(200, [:]) }])
+        #expect(try status("", server) == 400)
         #expect(try status("Host: localhost\r\nHost: evil.example\r\n", server) == 400)
         #expect(try status("Host: evil.example\r\n", server) == 421)
         #expect(try status("Host: \(AllowedHosts.hostName)\r\n", server) == 200)

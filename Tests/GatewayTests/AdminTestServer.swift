@@ -8,13 +8,13 @@ final class AdminTestServer: Sendable {
     private let server: AdminServer
 
     /// - Parameter server: nothing has started it.
-    init(_ server: AdminServer, _ routes: [String: AdminServer.Handler]) {
+    init(_ server: AdminServer) {
         self.server = server
-        server.start(routes)
+        server.start()
     }
 
     convenience init(_ routes: [String: AdminServer.Handler]) throws {
-        self.init(try AdminServer(ListenAddress(host: "127.0.0.1", port: 0)), routes)
+        self.init(try AdminServer(ListenAddress(host: "127.0.0.1", port: 0), routes: routes))
     }
 
     deinit { server.stop() }

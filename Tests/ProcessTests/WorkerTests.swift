@@ -231,8 +231,8 @@ struct WorkerTests {
             let path = try bed.directory.write(text, to: "taken.yaml")
             let result = try sluice("run", "-c", path)
             #expect(result.exit == .status(69))
-            #expect(
-                result.standardError.contains("can't listen at \(match.1): another process has this port"))
+            #expect(result.standardError.contains("admin.listen: can't listen at \(match.1): "))
+            #expect(result.standardError.contains("another process uses the port"))
         }
     }
 

@@ -1,4 +1,5 @@
 import Configuration
+import HTTP1
 
 /// Decides whether a request may use the API. Pure.
 ///

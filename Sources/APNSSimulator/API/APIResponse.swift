@@ -1,4 +1,5 @@
 import Foundation
+import HTTP1
 
 extension HTTPResponse {
     /// Fields that all answers of the API have.

@@ -1,4 +1,5 @@
 import DeviceModel
+import HTTP1
 
 /// Request of the API that can't be fulfilled: the answer's status and its text.
 struct APIFault: Error, Sendable, Equatable {

@@ -1,5 +1,6 @@
 import DeviceModel
 import EventLoop
+import HTTP1
 
 /// A request that waits until the devices show something.
 final class ConditionWaiter: HTTPWaiter {

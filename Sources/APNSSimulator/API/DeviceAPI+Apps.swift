@@ -1,5 +1,6 @@
 import Configuration
 import DeviceModel
+import HTTP1
 
 /// Apps and their declarations.
 extension DeviceAPI {

@@ -1,4 +1,5 @@
 import DeviceModel
+import HTTP1
 
 /// Devices, actions on them, and their tokens.
 extension DeviceAPI {

@@ -1,4 +1,5 @@
 import Configuration
+import HTTP1
 
 /// Faults by script of the APNs servers that belong to the API.
 struct FaultRoutes: Sendable {

@@ -1,5 +1,6 @@
 import DeviceModel
 import EventLoop
+import HTTP1
 
 /// Pushes, attachments, waits and events.
 extension DeviceAPI {

@@ -1,5 +1,6 @@
 import DeviceModel
 import EventLoop
+import HTTP1
 
 /// The HTTP API of the devices, and the page. Used on its server's loop only, after init.
 final class DeviceAPI: HTTPHandler {
@@ -32,7 +33,7 @@ final class DeviceAPI: HTTPHandler {
 
     func fault(_ fault: HTTPFault) -> HTTPResponse { .error(fault.status, fault.text) }
 
-    func answer(_ request: HTTPRequest) -> HTTPAnswer {
+    func answer(_ request: HTTPRequest, of server: HTTPServer) -> HTTPAnswer {
         let method = request.method == "HEAD" ? "GET" : request.method
         var allowed: [String] = []
         for route in routes {

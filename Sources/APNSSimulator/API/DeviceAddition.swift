@@ -1,4 +1,5 @@
 import DeviceModel
+import HTTP1
 
 /// Adds devices in portions. Between two portions pushes and other requests have their turn, and events reach their
 /// readers before the log drops them.

@@ -1,4 +1,5 @@
 import DeviceModel
+import HTTP1
 
 /// Changes of the devices as server-sent events (HTML standard, 9.2).
 final class EventStream: HTTPStreamSource {

@@ -1,4 +1,5 @@
 import DeviceModel
+import HTTP1
 
 /// All that the model has, as JSON lines: `{"kind": …, "value": …}`. Each line is true at its own time.
 final class ExportStream: HTTPStreamSource {

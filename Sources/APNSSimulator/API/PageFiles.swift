@@ -1,4 +1,5 @@
 import CSimulatorPage
+import HTTP1
 
 /// Files of the page that shows the devices. They are part of the program, so none is read at run time.
 enum PageFiles {

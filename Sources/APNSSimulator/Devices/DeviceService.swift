@@ -1,6 +1,7 @@
 import Configuration
 import DeviceModel
 import EventLoop
+import HTTP1
 import HTTP2
 import Synchronization
 

@@ -182,7 +182,7 @@ public final class ServerListener: ReadinessHandler, TimerHandler, @unchecked Se
         var yes: Int32 = 1
         setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, 4)
         if reusesPort { setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &yes, 4) }
-        guard name.withPointer({ bind(descriptor, $0, $1) }) == 0, Glibc.listen(descriptor, 1_024) == 0,
+        guard name.withPointer({ bind(descriptor, $0, $1) }) == 0, Glibc.listen(descriptor, 4_096) == 0,
             let bound = SocketAddress.port(of: descriptor)
         else {
             let error = failure("bind")

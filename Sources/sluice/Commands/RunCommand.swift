@@ -152,8 +152,9 @@ private func startAdmin(
     let hosts = AllowedHosts(
         listen: address, hostName: AllowedHosts.hostName, more: configuration.admin.allowedHosts)
     do throws(AdminError) {
-        let server = try AdminServer(address, hosts: hosts, refusedHosts: refusedHosts)
-        server.start(endpoints.routes)
+        let server = try AdminServer(
+            address, routes: endpoints.routes, hosts: hosts, refusedHosts: refusedHosts)
+        server.start()
         logger.info("admin endpoint listens", metadata: ["address": "http://\(server.address)"])
         return server
     } catch {

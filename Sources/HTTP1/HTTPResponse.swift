@@ -1,29 +1,29 @@
 import Glibc
 
 /// An answer of the HTTP server.
-struct HTTPResponse: Sendable, Equatable {
-    var status: Int
+package struct HTTPResponse: Sendable, Equatable {
+    package var status: Int
     /// Fields beside the fields that all answers have, as `Content-Length`.
-    var fields: [(name: String, value: String)] = []
-    var body: [UInt8] = []
+    package var fields: [(name: String, value: String)] = []
+    package var body: [UInt8] = []
     /// Whether the connection ends with this answer.
-    var closes = false
+    package var closes = false
 
-    init(status: Int, type: String? = nil, body: [UInt8] = []) {
+    package init(status: Int, type: String? = nil, body: [UInt8] = []) {
         self.status = status
         self.body = body
         if let type { fields.append(("Content-Type", type)) }
     }
 
-    static func == (left: HTTPResponse, right: HTTPResponse) -> Bool {
+    package static func == (left: HTTPResponse, right: HTTPResponse) -> Bool {
         left.status == right.status && left.body == right.body && left.closes == right.closes
             && left.fields.elementsEqual(right.fields, by: ==)
     }
 
     /// Value of a field; nil when it is absent.
-    subscript(_ name: String) -> String? { fields.first { $0.name == name }?.value }
+    package subscript(_ name: String) -> String? { fields.first { $0.name == name }?.value }
 
-    func with(_ name: String, _ value: String) -> HTTPResponse {
+    package func with(_ name: String, _ value: String) -> HTTPResponse {
         var response = self
         response.fields.append((name, value))
         return response
@@ -54,7 +54,7 @@ struct HTTPResponse: Sendable, Equatable {
     }
 
     /// Returns a time in the form of the field `Date` (RFC 9110, 5.6.7).
-    static func date(_ seconds: Int) -> String {
+    package static func date(_ seconds: Int) -> String {
         var time = time_t(seconds)
         var parts = tm()
         gmtime_r(&time, &parts)

@@ -1,7 +1,7 @@
 import EventLoop
 
 /// Answer of a handler: at once, in parts, or later.
-enum HTTPAnswer {
+package enum HTTPAnswer {
     case response(HTTPResponse)
     /// The response's body is empty; the source gives its parts.
     case stream(HTTPResponse, any HTTPStreamSource)
@@ -10,7 +10,7 @@ enum HTTPAnswer {
 }
 
 /// State of a source after a call.
-enum HTTPStreamState {
+package enum HTTPStreamState {
     /// Further bytes are there when there is room.
     case more
     /// Nothing is there until the server's next ``HTTPServer/pump()``, or the next heartbeat.
@@ -19,7 +19,7 @@ enum HTTPStreamState {
 }
 
 /// Source of an answer's parts. Used on the server's loop only.
-protocol HTTPStreamSource: AnyObject {
+package protocol HTTPStreamSource: AnyObject {
     /// Appends further bytes, about 64 KiB at most.
     func fill(_ buffer: inout [UInt8]) -> HTTPStreamState
     /// Appends bytes that keep an idle connection alive; nothing when the source needs none.
@@ -27,7 +27,7 @@ protocol HTTPStreamSource: AnyObject {
 }
 
 /// Request that waits for a condition. Used on the server's loop only.
-protocol HTTPWaiter: AnyObject {
+package protocol HTTPWaiter: AnyObject {
     /// Time at which the wait ends without success.
     var deadline: MonotonicTime { get }
     /// Returns the answer when the condition holds, nil otherwise.
@@ -37,7 +37,7 @@ protocol HTTPWaiter: AnyObject {
 }
 
 /// State of a work after a step.
-enum HTTPWorkState {
+package enum HTTPWorkState {
     /// The next step can follow in the loop's next turn.
     case more
     /// The next step is possible after the server's next ``HTTPServer/pump()``.
@@ -46,17 +46,17 @@ enum HTTPWorkState {
 }
 
 /// Request that changes much, in steps between which the loop has its turns. Used on the server's loop only.
-protocol HTTPWork: AnyObject {
+package protocol HTTPWork: AnyObject {
     /// Does a step, some milliseconds long.
     func step() -> HTTPWorkState
 }
 
 /// Subject of the server's requests. Used on the server's loop only.
-protocol HTTPHandler: AnyObject {
+package protocol HTTPHandler: AnyObject {
     /// Judges a request by its head, before its body is read. Returns the refusal, or nil.
     func refuse(_ request: HTTPRequest, local: String?) -> HTTPResponse?
-    /// Answers a request that was not refused.
-    func answer(_ request: HTTPRequest) -> HTTPAnswer
+    /// Answers a request that was not refused. News of a waiter or source are reported to the server: ``HTTPServer/pump()``.
+    func answer(_ request: HTTPRequest, of server: HTTPServer) -> HTTPAnswer
     /// Returns the answer to a request that is no valid HTTP, or that exceeds a limit of the server.
     func fault(_ fault: HTTPFault) -> HTTPResponse
 }

@@ -1,10 +1,12 @@
 /// Cuts the bytes of a connection into requests. Pure: bytes in, steps out. All sizes are bounded.
-struct HTTPRequestParser {
-    struct Limits: Sendable {
+package struct HTTPRequestParser {
+    package struct Limits: Sendable {
         /// Bytes of a request line with its fields.
-        var head = 16 << 10
+        package var head = 16 << 10
         /// Bytes of a body, after its chunks are joined.
-        var body = 1 << 20
+        package var body = 1 << 20
+
+        package init() {}
     }
 
     enum Step: Equatable {

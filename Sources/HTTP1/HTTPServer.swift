@@ -6,38 +6,40 @@ import HTTP2
 ///
 /// Each connection carries one request after another. A stream gives its bytes only as fast as the client reads them.
 // Sendable: the address is set in init. Everything else is used on the loop's thread only, or before the loop is started.
-final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
-    struct Limits: Sendable {
+package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
+    package struct Limits: Sendable {
         /// Most connections at once. A further one replaces an idle or slow connection, or waits for a connection's end.
-        var connections = 256
+        package var connections = 256
         /// Most answers in parts at once.
-        var streams = 64
+        package var streams = 64
         /// Most requests that wait for a condition at once.
-        var waiters = 128
-        /// Time after which an unfinished request may be given up for further connections.
-        var patience: Duration = .milliseconds(500)
+        package var waiters = 128
+        /// Time in which a new connection without a byte does not give way to further connections.
+        package var grace: Duration = .milliseconds(50)
+        /// Time after which an unfinished request, or an answer that is not read, may be given up for further connections.
+        package var patience: Duration = .milliseconds(500)
         /// Time for a request's head to arrive, from its first byte.
-        var head: Duration = .seconds(10)
+        package var head: Duration = .seconds(10)
         /// Time for a request's body to arrive.
-        var body: Duration = .seconds(30)
+        package var body: Duration = .seconds(30)
         /// Time between two requests of a connection.
-        var idle: Duration = .seconds(60)
+        package var idle: Duration = .seconds(60)
         /// Time within which a client must read some bytes of its answer.
-        var stall: Duration = .seconds(30)
+        package var stall: Duration = .seconds(30)
         /// Time from the end of an answer to the end of the connection, if the client does not close.
-        var linger: Duration = .seconds(2)
+        package var linger: Duration = .seconds(2)
         /// Time between signs of life on a stream without news.
-        var heartbeat: Duration = .seconds(15)
-        var parser = HTTPRequestParser.Limits()
+        package var heartbeat: Duration = .seconds(15)
+        package var parser = HTTPRequestParser.Limits()
 
-        init() {}
+        package init() {}
     }
 
-    let loop: EventLoop
+    package let loop: EventLoop
     /// Bound port, which the system chose if 0 was requested.
-    let port: UInt16
-    let limits: Limits
-    let handler: any HTTPHandler
+    package let port: UInt16
+    package let limits: Limits
+    package let handler: any HTTPHandler
     /// Descriptor of the listening socket, owned; closed by `stop`, or in deinit at the latest. -1 once closed.
     private var descriptor: Int32
     private var registration: Registration?
@@ -53,7 +55,7 @@ final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
     private static let acceptsPerTurn = 64
 
     /// Binds and listens; accepts nothing before ``start()``.
-    init(
+    package init(
         loop: EventLoop, address: String, port: UInt16, limits: Limits = Limits(), handler: any HTTPHandler
     ) throws(ServerError) {
         self.loop = loop
@@ -68,12 +70,12 @@ final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
     }
 
     /// Begins to accept. Loop's thread, or before the loop is started.
-    func start() throws(SystemError) {
+    package func start() throws(SystemError) {
         registration = try loop.register(descriptor, interest: .read, handler: self)
     }
 
     /// Ends all connections and the listening socket at once. Requests that wait are answered with 503. Loop's thread.
-    func stop() {
+    package func stop() {
         isStopping = true
         if let registration { loop.deregister(registration) }
         registration = nil
@@ -86,15 +88,15 @@ final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
     }
 
     /// Lets waiting requests and idle streams look for news. Loop's thread.
-    func pump() {
+    package func pump() {
         for connection in connections.values where connection.isExpectingNews { connection.pump() }
     }
 
     /// Whether a request waits for news. Loop's thread.
-    var isExpectingNews: Bool { connections.values.contains { $0.isExpectingNews } }
+    package var isExpectingNews: Bool { connections.values.contains { $0.isExpectingNews } }
 
     /// Number of open connections. Loop's thread.
-    var connectionCount: Int { connections.count }
+    package var connectionCount: Int { connections.count }
 
     func hasRoom(forStream: Bool) -> Bool {
         forStream
@@ -104,6 +106,11 @@ final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
 
     func remove(_ connection: HTTPConnection) {
         connections[ObjectIdentifier(connection)] = nil
+        resume()
+    }
+
+    /// Accepts again, because a connection has ended or may give way.
+    func resume() {
         guard isPaused, let registration else { return }
         isPaused = false
         loop.modify(registration, interest: .read)
@@ -119,13 +126,10 @@ final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
         timer = loop.schedule(at: deadline, handler: self)
     }
 
-    func timerFired(_ id: TimerID) {
+    package func timerFired(_ id: TimerID) {
         timer = nil
         armedFor = .distantFuture
-        if isPaused, let registration {
-            isPaused = false
-            loop.modify(registration, interest: .read)
-        }
+        resume()
         for connection in connections.values where connection.deadline <= loop.now {
             connection.deadlinePassed()
         }
@@ -134,7 +138,7 @@ final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
 
     // MARK: Accepting
 
-    func ready(_ readiness: Readiness) {
+    package func ready(_ readiness: Readiness) {
         for index in 0..<Self.acceptsPerTurn {
             // Only the first connection of a turn is known to wait, so that none gives way without need.
             if index > 0, connections.count >= limits.connections { return }
@@ -158,7 +162,7 @@ final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
         guard let registration else { return }
         isPaused = true
         loop.modify(registration, interest: [])
-        arm(loop.now + .milliseconds(100))
+        arm(loop.now + .milliseconds(20))
     }
 
     private func makeRoom() -> Bool {

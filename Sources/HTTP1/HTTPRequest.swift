@@ -1,34 +1,34 @@
 /// A request of HTTP/1.1 with its whole body.
-struct HTTPRequest: Sendable, Equatable {
-    struct Field: Sendable, Equatable {
+package struct HTTPRequest: Sendable, Equatable {
+    package struct Field: Sendable, Equatable {
         /// Lower-case name.
-        var name: String
-        var value: String
+        package var name: String
+        package var value: String
     }
 
-    var method: String
+    package var method: String
     /// Path as it was sent, without the query.
-    var path: String
+    package var path: String
     /// Parts of the path between its slashes, without percent-encoding.
-    var segments: [String]
+    package var segments: [String]
     /// Parameters of the query in their order, without percent-encoding.
-    var query: [Field]
-    var fields: [Field]
+    package var query: [Field]
+    package var fields: [Field]
     /// Host that the request is meant for; nil for HTTP/1.0 without the field.
-    var host: String?
+    package var host: String?
     /// Whether the client speaks HTTP/1.0, which does not know chunks. Its connections carry a single request.
-    var isOld: Bool
+    package var isOld: Bool
     /// Whether the client keeps the connection for further requests.
-    var persists: Bool
+    package var persists: Bool
     /// Whether the client waits for `100 Continue` before it sends the body.
-    var expectsContinue: Bool
-    var body: [UInt8] = []
+    package var expectsContinue: Bool
+    package var body: [UInt8] = []
 
     /// Value of a field; nil when it is absent. The first of several.
-    subscript(_ name: String) -> String? { fields.first { $0.name == name }?.value }
+    package subscript(_ name: String) -> String? { fields.first { $0.name == name }?.value }
 
     /// Value of a cookie; nil when it is absent.
-    func cookie(_ name: String) -> String? {
+    package func cookie(_ name: String) -> String? {
         for field in fields where field.name == "cookie" {
             for pair in field.value.split(separator: ";") {
                 let pair = pair.drop { $0 == " " }
@@ -40,11 +40,11 @@ struct HTTPRequest: Sendable, Equatable {
 }
 
 /// Fault of a request that can't be understood: the answer's status and its text.
-struct HTTPFault: Error, Sendable, Equatable {
-    var status: Int
-    var text: String
+package struct HTTPFault: Error, Sendable, Equatable {
+    package var status: Int
+    package var text: String
 
-    init(_ status: Int, _ text: String) {
+    package init(_ status: Int, _ text: String) {
         self.status = status
         self.text = text
     }

@@ -37,6 +37,8 @@ final class HTTPConnection: ReadinessHandler {
     /// Whether bytes that have arrived wait for their turn, because the output is full or the turn was long.
     private var isBehind = false
     private var interest: Readiness = .read
+    /// Whether no byte has arrived yet.
+    private var isFresh = true
     /// Bytes that were read and dropped after the answer.
     private var dropped = 0
     /// Address of this machine that the client has reached; nil when the system does not have it.
@@ -97,14 +99,16 @@ final class HTTPConnection: ReadinessHandler {
         }
     }
 
-    /// Whether a new connection may take this one's place.
+    /// Whether a new connection may take this one's place: it is idle, or its client is slow.
     var isReplaceable: Bool {
+        let (now, patience) = (server.loop.now, server.limits.patience)
         switch phase {
-        case .reading:
-            output.isEmpty && !isBehind
-                && (request == nil && !parser.isAmid || since + server.limits.patience <= server.loop.now)
-        case .lingering: true
-        case .waiting, .streaming, .working, .closing, .closed: false
+        case .reading where isFresh: return since + server.limits.grace <= now
+        case .reading where output.isEmpty && !isBehind:
+            return request == nil && !parser.isAmid || since + patience <= now
+        case .reading, .closing: return waitsForClient && progress + patience <= now
+        case .lingering: return true
+        case .waiting, .streaming, .working, .closed: return false
         }
     }
 
@@ -123,7 +127,7 @@ final class HTTPConnection: ReadinessHandler {
     /// Answers a waiting request with 503, as far as the system takes the answer at once, and closes.
     func stop() {
         switch phase {
-        case .waiting, .working: finish(server.handler.fault(HTTPFault(503, "the simulator is stopping")))
+        case .waiting, .working: finish(server.handler.fault(HTTPFault(503, "the server is stopping")))
         case .reading, .streaming, .closing, .lingering, .closed: break
         }
         if case .streaming = phase, isChunked, !hasMore, output.isEmpty { append("0\r\n\r\n") }
@@ -156,6 +160,7 @@ final class HTTPConnection: ReadinessHandler {
         for _ in 0..<4 where descriptor >= 0 {
             let count = Glibc.read(descriptor, server.readBuffer.baseAddress, server.readBuffer.count)
             if count > 0 {
+                isFresh = false
                 if case .lingering = phase {
                     dropped += count
                     if dropped > 1 << 20 { close() }
@@ -260,7 +265,7 @@ final class HTTPConnection: ReadinessHandler {
             if !isJudged, let refusal = server.handler.refuse(whole, local: local) {
                 finish(refusal)
             } else {
-                begin(server.handler.answer(whole))
+                begin(server.handler.answer(whole, of: server))
             }
         }
         return true
@@ -312,6 +317,7 @@ final class HTTPConnection: ReadinessHandler {
         request = nil
         hasMore = false
         phase = persists ? .reading : .closing
+        server.resume()
     }
 
     private func appendPart() {

@@ -1,0 +1,146 @@
+import Configuration
+import EventLoop
+import HTTP1
+
+/// Requests of the admin endpoint: judges them, and begins the search for their answers. Loop's thread, after its making.
+final class AdminHandler: HTTPHandler {
+    private let executor: LoopExecutor
+    private let hosts: AllowedHosts
+    private let refusedHosts: AdminCounter
+    private let handling: Duration
+    private let probes: Budget
+    private let others: Budget
+    private let routes: [String: AdminServer.Handler]
+
+    /// Paths whose answers have a budget of their own, so that no other request keeps them waiting.
+    private static let probePaths: Set<String> = ["/livez", "/readyz"]
+
+    init(
+        loop: EventLoop, routes: [String: AdminServer.Handler], hosts: AllowedHosts,
+        refusedHosts: AdminCounter,
+        limits: AdminServer.Limits
+    ) {
+        self.routes = routes
+        executor = LoopExecutor(loop: loop)
+        self.hosts = hosts
+        self.refusedHosts = refusedHosts
+        handling = limits.handling
+        probes = Budget(limits.probes)
+        others = Budget(limits.others)
+    }
+
+    func refuse(_ request: HTTPRequest, local: String?) -> HTTPResponse? {
+        guard hosts.allows(request.host, local: local) else {
+            refusedHosts.add()
+            return AdminResponse.error(
+                421,
+                "the request is for host `\(request.host ?? "")`, which is not a known name of this worker: "
+                    + "add the name to `admin.allowed-hosts`, or `*` for any host"
+            ).response
+        }
+        guard routes[request.path] != nil else {
+            return AdminResponse.json(404, ["error": "there is no such path", "paths": routes.keys.sorted()])
+                .response
+        }
+        guard request.method == "GET" || request.method == "HEAD" else {
+            return AdminResponse.error(405, "only GET and HEAD are allowed").response
+                .with("Allow", "GET, HEAD")
+        }
+        return nil
+    }
+
+    func answer(_ request: HTTPRequest, of server: HTTPServer) -> HTTPAnswer {
+        guard let route = routes[request.path] else {
+            return .response(fault(HTTPFault(404, "no such path")))
+        }
+        guard let wanted = AdminRequest(request) else {
+            return .response(fault(HTTPFault(400, "the query has a parameter twice")))
+        }
+        let budget = Self.probePaths.contains(request.path) ? probes : others
+        guard budget.take() else {
+            let busy = HTTPFault(503, "too many requests wait for an answer; retry when some have ended")
+            return .response(fault(busy).with("Retry-After", "1"))
+        }
+        return .waiter(
+            PendingAnswer(
+                wanted, route, budget: budget, deadline: server.loop.now + handling, executor, server))
+    }
+
+    func fault(_ fault: HTTPFault) -> HTTPResponse { AdminResponse.error(fault.status, fault.text).response }
+}
+
+/// Count of answers that may be under way. Loop's thread.
+private final class Budget {
+    private var left: Int
+
+    init(_ most: Int) { left = most }
+
+    /// Takes a place; returns false when there is none.
+    func take() -> Bool {
+        guard left > 0 else { return false }
+        left -= 1
+        return true
+    }
+
+    func giveBack() { left += 1 }
+}
+
+/// A request whose answer is being found. The end of its connection cancels the search.
+private final class PendingAnswer: HTTPWaiter {
+    let deadline: MonotonicTime
+    private let budget: Budget
+    private let found: Found
+    private let search: Task<Void, Never>
+
+    /// The answer, once there is one. Loop's thread.
+    // Sendable: the executor runs all that uses the response on the loop's thread.
+    private final class Found: @unchecked Sendable {
+        var response: AdminResponse?
+    }
+
+    init(
+        _ request: AdminRequest, _ handler: @escaping AdminServer.Handler, budget: Budget,
+        deadline: MonotonicTime,
+        _ executor: LoopExecutor, _ server: HTTPServer
+    ) {
+        self.budget = budget
+        self.deadline = deadline
+        let found = Found()
+        self.found = found
+        search = Task(executorPreference: executor) {
+            let response = await handler(request)
+            executor.loop.execute {
+                found.response = response
+                server.pump()
+            }
+        }
+    }
+
+    // The server holds the answer alone, and drops it on the loop's thread.
+    deinit {
+        search.cancel()
+        budget.giveBack()
+    }
+
+    func poll() -> HTTPResponse? { found.response?.response }
+
+    func expired() -> HTTPResponse {
+        AdminResponse.error(503, "the answer was not found in time").response
+    }
+}
+
+/// Runs tasks on an event loop, so that they do not depend on the threads that Swift's tasks share.
+private final class LoopExecutor: TaskExecutor {
+    let loop: EventLoop
+
+    init(loop: EventLoop) { self.loop = loop }
+
+    func enqueue(_ job: consuming ExecutorJob) {
+        let job = UnownedJob(job)
+        let isAccepted = loop.execute { [self] in job.runSynchronously(on: asUnownedTaskExecutor()) }
+        // The loop has ended. The task must still end, because it holds memory.
+        if !isAccepted { job.runSynchronously(on: asUnownedTaskExecutor()) }
+    }
+
+    func asUnownedTaskExecutor() -> UnownedTaskExecutor { UnownedTaskExecutor(ordinary: self) }
+}
