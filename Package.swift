@@ -92,7 +92,10 @@ let package = Package(
             dependencies: ["EventLoop", "CNghttp2", "COpenSSL", "SluiceModel", "StreamScheduling"],
             exclude: ["README.md"], swiftSettings: hot),
         .target(
-            name: "HTTP1", dependencies: ["EventLoop", "HTTP2"], exclude: ["README.md"], swiftSettings: strict
+            name: "HTTP1",
+            dependencies: [
+                "EventLoop", "HTTP2", .product(name: "DequeModule", package: "swift-collections"),
+            ], exclude: ["README.md"], swiftSettings: strict
         ),
         .target(
             name: "APNS", dependencies: ["EventLoop", "HTTP2", "SluiceModel", "COpenSSL"],

@@ -21,7 +21,7 @@ public final class AdminServer: Sendable {
     /// Limits of connections, answers under way and times.
     public struct Limits: Sendable {
         /// Most connections at once. A further connection replaces an idle or slow one, or waits for a connection's end.
-        public var connections = 1_024
+        public var connections = 2_048
         /// Most probes that wait for their answer at once. Other requests do not count.
         public var probes = 128
         /// Most other requests that wait for their answer at once.

@@ -16,8 +16,6 @@ final class HTTPConnection: ReadinessHandler {
     }
 
     private unowned let server: HTTPServer
-    /// Number in the order of arrival.
-    let number: UInt64
     /// Descriptor of the socket, owned; -1 once closed.
     private var descriptor: Int32
     private var registration: Registration?
@@ -57,9 +55,8 @@ final class HTTPConnection: ReadinessHandler {
     private static let stepsPerTurn = 64
     private static let mostAhead = 64 << 10
 
-    init(server: HTTPServer, descriptor: Int32, number: UInt64) {
+    init(server: HTTPServer, descriptor: Int32) {
         self.server = server
-        self.number = number
         self.descriptor = descriptor
         parser = HTTPRequestParser(limits: server.limits.parser)
         since = server.loop.now
@@ -75,11 +72,14 @@ final class HTTPConnection: ReadinessHandler {
     func start() {
         do {
             registration = try server.loop.register(descriptor, interest: .read, handler: self)
-            arm()
+            // A request that came with the connection is answered before further connections are accepted.
+            ready(.read)
         } catch {
             close()
         }
     }
+
+    var isClosed: Bool { descriptor < 0 }
 
     var isWaiting: Bool {
         if case .waiting = phase { return true }

@@ -1,3 +1,4 @@
+import DequeModule
 import EventLoop
 import Glibc
 import HTTP2
@@ -15,7 +16,7 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
         /// Most requests that wait for a condition at once.
         package var waiters = 128
         /// Time in which a new connection without a byte does not give way to further connections.
-        package var grace: Duration = .milliseconds(50)
+        package var grace: Duration = .milliseconds(20)
         /// Time after which an unfinished request, or an answer that is not read, may be given up for further connections.
         package var patience: Duration = .milliseconds(500)
         /// Time for a request's head to arrive, from its first byte.
@@ -44,8 +45,9 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
     private var descriptor: Int32
     private var registration: Registration?
     private var connections: [ObjectIdentifier: HTTPConnection] = [:]
+    /// Connections in the order in which they are asked to give way, and ended ones until the next tidying.
+    private var order: Deque<HTTPConnection> = []
     private var isPaused = false
-    private var admitted: UInt64 = 0
     private(set) var isStopping = false
     private var timer: TimerID?
     private var armedFor = MonotonicTime.distantFuture
@@ -53,6 +55,8 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
     let readBuffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 32 << 10, alignment: 16)
 
     private static let acceptsPerTurn = 64
+    /// Most connections that are asked to give way for a new one.
+    private static let mostAsked = 64
 
     /// Binds and listens; accepts nothing before ``start()``.
     package init(
@@ -83,6 +87,7 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
         descriptor = -1
         for connection in connections.values { connection.stop() }
         connections = [:]
+        order = []
         if let timer { loop.cancel(timer) }
         timer = nil
     }
@@ -106,6 +111,7 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
 
     func remove(_ connection: HTTPConnection) {
         connections[ObjectIdentifier(connection)] = nil
+        if order.count > 2 * connections.count + Self.mostAsked { order.removeAll { $0.isClosed } }
         resume()
     }
 
@@ -167,12 +173,16 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
 
     private func makeRoom() -> Bool {
         guard connections.count >= limits.connections else { return true }
-        let replaceable = connections.values.filter { $0.isReplaceable }
-        guard let oldest = replaceable.min(by: { ($0.since, $0.number) < ($1.since, $1.number) }) else {
-            return false
+        // Few are asked, so that a flood of connections costs the same for each, however many there are.
+        for _ in 0..<min(Self.mostAsked, order.count) {
+            let connection = order.removeFirst()
+            if connection.isReplaceable {
+                connection.close()
+                return true
+            }
+            if !connection.isClosed { order.append(connection) }
         }
-        oldest.close()
-        return true
+        return false
     }
 
     private func admit(_ socket: Int32) {
@@ -180,9 +190,9 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
         _ = fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK)
         var yes: Int32 = 1
         setsockopt(socket, Int32(IPPROTO_TCP), TCP_NODELAY, &yes, 4)
-        admitted += 1
-        let connection = HTTPConnection(server: self, descriptor: socket, number: admitted)
+        let connection = HTTPConnection(server: self, descriptor: socket)
         connections[ObjectIdentifier(connection)] = connection
+        order.append(connection)
         connection.start()
     }
 }
