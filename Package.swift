@@ -18,6 +18,11 @@ let machines = mutations.map { ".build/\($0)/Sources" } ?? "Sources"
 /// Replacements of RocksDB's allocation and checksums, for programs whose store is their bottleneck.
 let tuning: Target.Dependency = .target(name: "CRocksDBTuning", condition: .when(traits: ["RocksDBTuning"]))
 
+/// Commit of the sources, which `sluice --version` prints. A target of its own has it, so that a commit compiles one file.
+let commit =
+    Context.gitInformation.map { "\($0.currentCommit.prefix(12))\($0.hasUncommittedChanges ? "+" : "")" }
+    ?? ""
+
 /// The modules of the gateway. Dependencies point downwards only; everything above the C libraries is
 /// pure: no socket, no clock, no file, no thread.
 let package = Package(
@@ -84,6 +89,7 @@ let package = Package(
 
         // Files of the simulator's page, embedded.
         .target(name: "CSimulatorPage"),
+        .target(name: "CBuildInfo", cSettings: [.define("SLUICE_COMMIT", to: "\"\(commit)\"")]),
 
         // Effects.
         .target(name: "EventLoop", dependencies: ["CEpoll"], swiftSettings: hot),
@@ -113,6 +119,7 @@ let package = Package(
         .target(
             name: "Gateway",
             dependencies: [
+                "CBuildInfo",
                 "Configuration", "SluiceModel", "StreamScheduling", "DeliveryCore", "EventLoop", "HTTP2",
                 "APNS", "Kafka",
                 "RetryStore",
@@ -136,8 +143,9 @@ let package = Package(
         .executableTarget(
             name: "sluice",
             dependencies: [
-                "Admin", "APNS", "Configuration", "DeviceModel", "Gateway", "APNSSimulator", "HTTP2", "Kafka",
-                "RetryStore",
+                "Admin", "APNS", "Configuration", "DeviceModel", "Gateway", "APNSSimulator",
+                "HTTP2",
+                "Kafka", "RetryStore",
                 "SluiceModel",
                 "StreamScheduling", "DeliveryCore", "EventLoop",
                 .product(name: "Logging", package: "swift-log"),

@@ -10,6 +10,9 @@ extern "C" {
 /// than a megabyte is renamed to `LOG.old`. Lines that can't be written are dropped.
 void sluice_set_info_log(rocksdb_options_t *options, const char *directory);
 
+/// Version of the library that is loaded, for example "7.8.3". Lives as long as the process.
+const char *sluice_rocksdb_version(void);
+
 #ifdef __cplusplus
 }
 #endif

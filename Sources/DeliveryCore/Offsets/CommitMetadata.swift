@@ -19,6 +19,8 @@ public enum CommitMetadata {
 
     static let name = Array("sluice".utf8)
     static let version = UInt8(ascii: "1")
+    /// Version of the text, one character.
+    public static var format: String { String(UnicodeScalar(version)) }
     static let runs = UInt8(ascii: "r")
     static let bitmap = UInt8(ascii: "b")
     static let colon = UInt8(ascii: ":")

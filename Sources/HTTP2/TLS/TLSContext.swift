@@ -212,3 +212,8 @@ private func selectApplicationProtocol(
     out.pointee = UnsafePointer(selected)
     return SSL_TLSEXT_ERR_OK
 }
+
+extension TLSContext {
+    /// Version of the OpenSSL that is loaded.
+    public static var libraryVersion: String { String(cString: OpenSSL_version(OPENSSL_VERSION_STRING)) }
+}

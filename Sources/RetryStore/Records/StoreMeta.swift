@@ -1,4 +1,5 @@
 import CRocksDB
+import CRocksDBExtras
 import SluiceModel
 
 /// Metadata of the database, kept in the default column family.
@@ -65,6 +66,17 @@ struct StoreMeta {
             Result { () throws(RetryStoreError) in try family.withValue(of: key) { Array($0) } }
         }.get()
     }
+}
+
+extension RetryStore {
+    /// Format of the database's keys and values; a database of another format is refused.
+    public static var formatVersion: String { StoreMeta.version }
+    /// Formats of a device's state that this version reads, lowest and highest.
+    public static var deviceFormats: ClosedRange<UInt8> { 1...DeviceStateBytes.versionWithToken }
+    /// Version of the RocksDB that is loaded.
+    public static var libraryVersion: String { String(cString: sluice_rocksdb_version()) }
+    /// Format of the marks of moved pushes.
+    public static var markFormat: UInt8 { RelocationMarkBytes.version }
 }
 
 extension ColumnFamily {

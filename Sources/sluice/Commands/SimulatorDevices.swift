@@ -3,6 +3,7 @@ import ArgumentParser
 import Configuration
 import DeviceModel
 import Foundation
+import Gateway
 import HTTP2
 
 /// Options of the simulator's devices.
@@ -138,7 +139,7 @@ final class SimulatorDevices {
         settings.hosts = options.httpHost
         settings.token = try token(isLocal: settings.isLocal)
         settings.tap = jobs?.tap
-        var facts = SimulatorFacts(version: SluiceCommand.version)
+        var facts = SimulatorFacts(version: BuildInfo.version)
         let isSandbox = simulator.options.environment == .sandbox
         facts.productionPort = isSandbox ? sandbox?.port : simulator.port
         facts.sandboxPort = isSandbox ? simulator.port : sandbox?.port

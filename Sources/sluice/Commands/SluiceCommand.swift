@@ -1,5 +1,6 @@
 import ArgumentParser
 import Foundation
+import Gateway
 
 /// The command line's root: parses and runs commands, and converts failures into exit statuses.
 @main
@@ -20,8 +21,6 @@ enum Entry {
 }
 
 struct SluiceCommand: ParsableCommand {
-    static let version = "0.1.0"
-
     static let configuration = CommandConfiguration(
         commandName: "sluice",
         abstract: "A push gateway between Kafka and the Apple Push Notification service.",
@@ -44,7 +43,7 @@ struct SluiceCommand: ParsableCommand {
 
             SIGINT (Ctrl-C) and SIGTERM ask a command to finish its work; a second signal stops it at once.
             """,
-        version: version,
+        version: BuildInfo.text,
         subcommands: subcommands
     )
 
