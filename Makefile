@@ -36,8 +36,11 @@ help:
 demo: build
 	@.build/release/sluice demo $(ARGS)
 
+# First digits of the commit, with + when files differ from it; empty outside of a git clone. Read by Package.swift.
+COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null && { git diff --quiet HEAD || echo +; })
+
 build: toolchain dependencies
-	@$(SWIFT) build -c release --product sluice
+	@SLUICE_COMMIT='$(subst $() ,,$(COMMIT))' $(SWIFT) build -c release --product sluice
 
 # An existing build is installed as it is, so that `make build && sudo make install` builds nothing as root.
 install:

@@ -18,10 +18,9 @@ let machines = mutations.map { ".build/\($0)/Sources" } ?? "Sources"
 /// Replacements of RocksDB's allocation and checksums, for programs whose store is their bottleneck.
 let tuning: Target.Dependency = .target(name: "CRocksDBTuning", condition: .when(traits: ["RocksDBTuning"]))
 
-/// Commit of the sources, which `sluice --version` prints. A target of its own has it, so that a commit compiles one file.
-let commit =
-    Context.gitInformation.map { "\($0.currentCommit.prefix(12))\($0.hasUncommittedChanges ? "+" : "")" }
-    ?? ""
+/// Commit of the sources, which `sluice --version` prints; `make build` gives it. One target has it, so that a commit
+/// compiles one file. Context.gitInformation would be that of the first build, because manifests are cached.
+let commit = Context.environment["SLUICE_COMMIT"] ?? ""
 
 /// The modules of the gateway. Dependencies point downwards only; everything above the C libraries is
 /// pure: no socket, no clock, no file, no thread.

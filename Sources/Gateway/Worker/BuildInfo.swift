@@ -10,7 +10,7 @@ public enum BuildInfo {
     /// Version of Sluice, as in CHANGELOG.md.
     public static let version = "0.1.0"
 
-    /// First digits of the commit, with `+` when files differed from it; nil when it was built outside of a git clone.
+    /// First digits of the commit, with `+` when files differed from it; nil unless `make build` built it in a git clone.
     public static var commit: String? {
         let text = String(cString: sluice_build_commit())
         return text.isEmpty ? nil : text
