@@ -48,6 +48,7 @@ let package = Package(
             name: "CSimdjson",
             linkerSettings: [.linkedLibrary("simdjson")]),
         .target(name: "SluiceModel", dependencies: ["CSimdjson"], swiftSettings: hot),
+        .target(name: "Metrics", swiftSettings: hot),
         .systemLibrary(name: "CPrefetch"),
         .target(
             name: "StreamScheduling", dependencies: ["CPrefetch", "SluiceModel"],
@@ -91,7 +92,7 @@ let package = Package(
         .target(name: "CBuildInfo", cSettings: [.define("SLUICE_COMMIT", to: "\"\(commit)\"")]),
 
         // Effects.
-        .target(name: "EventLoop", dependencies: ["CEpoll"], swiftSettings: hot),
+        .target(name: "EventLoop", dependencies: ["CEpoll", "Metrics"], swiftSettings: hot),
         .target(
             name: "HTTP2",
             dependencies: ["EventLoop", "CNghttp2", "COpenSSL", "SluiceModel", "StreamScheduling"],
@@ -118,7 +119,7 @@ let package = Package(
         .target(
             name: "Gateway",
             dependencies: [
-                "CBuildInfo",
+                "CBuildInfo", "Metrics",
                 "Configuration", "SluiceModel", "StreamScheduling", "DeliveryCore", "EventLoop", "HTTP2",
                 "APNS", "Kafka",
                 "RetryStore",
@@ -128,7 +129,8 @@ let package = Package(
         .target(
             name: "Admin",
             dependencies: [
-                "Configuration", "EventLoop", "Gateway", "HTTP1", "HTTP2", "RetryStore", "SluiceModel",
+                "Configuration", "EventLoop", "Gateway", "HTTP1", "HTTP2", "Metrics", "RetryStore",
+                "SluiceModel",
                 "DeliveryCore",
             ],
             exclude: ["README.md"], swiftSettings: strict),
@@ -230,7 +232,7 @@ let package = Package(
         .testTarget(
             name: "GatewayTests",
             dependencies: [
-                "Admin", "APNS", "Configuration", "Gateway", "APNSSimulator", "KafkaTestSupport",
+                "Admin", "APNS", "Configuration", "Gateway", "Metrics", "APNSSimulator", "KafkaTestSupport",
                 "TestSupport",
                 "sluice",
             ],
@@ -241,6 +243,10 @@ let package = Package(
         .testTarget(
             name: "APNSSimulatorTests",
             dependencies: ["APNSSimulator", "DeviceModel", "HTTP1", "TestSupport"],
+            exclude: ["Clients"],
+            swiftSettings: strict),
+        .testTarget(
+            name: "MetricsTests", dependencies: ["Metrics", "SluiceModel", "TestSupport"],
             exclude: ["Clients"],
             swiftSettings: strict),
         .testTarget(

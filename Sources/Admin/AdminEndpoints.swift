@@ -43,7 +43,7 @@ public final class AdminEndpoints: Sendable {
         [
             "/livez": { [self] _ in await live() },
             "/readyz": { [self] _ in await ready() },
-            "/metrics": { [self] _ in await metrics() },
+            "/metrics": { [self] in await metrics($0) },
             "/store": { [self] _ in await store() },
             "/store/summary": { [self] request in await summary(request) },
             "/store/device": { [self] request in await device(request) },
@@ -62,12 +62,15 @@ public final class AdminEndpoints: Sendable {
         return Readiness(await worker.snapshot(), loops: worker.source.loops).response
     }
 
-    private func metrics() async -> AdminResponse {
+    private func metrics(_ request: AdminRequest) async -> AdminResponse {
         await withWorker { [refusedHosts] source, snapshot in
-            WorkerMetrics.response(
-                snapshot, ready: Readiness(snapshot, loops: source.loops).reasons.isEmpty,
-                refusedHosts: refusedHosts.count,
-                store: source.store.map { $0.statistics(of: snapshot.counted(in: $0)) })
+            var facts = WorkerMetrics.Facts()
+            facts.isReady = Readiness(snapshot, loops: source.loops).reasons.isEmpty
+            facts.refusedHosts = refusedHosts.count
+            facts.store = source.store.map { $0.statistics(of: snapshot.counted(in: $0)) }
+            facts.freeBytes = source.store.flatMap(\.freeBytes)
+            facts.process = ProcessFigures.read()
+            return WorkerMetrics.response(snapshot, facts, in: .accepted(by: request.accept))
         }
     }
 

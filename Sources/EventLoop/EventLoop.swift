@@ -1,5 +1,6 @@
 import CEpoll
 import Glibc
+import Metrics
 import Synchronization
 
 /// A thread that waits with epoll for descriptors, timers and work from other threads, and runs their handlers one
@@ -35,6 +36,9 @@ public final class EventLoop: @unchecked Sendable {
     private var freeSlots: [Int32] = []
     private var timers = TimerHeap()
     private var turnEnd: [any TurnEndHandler] = []
+
+    private var busyNanoseconds: UInt64 = 0
+    private let turns = ExponentialHistogram()
 
     private static let wakeToken = UInt64.max
     private static let eventsPerTurn = 256
@@ -148,6 +152,11 @@ public final class EventLoop: @unchecked Sendable {
     /// Whether the caller is on the loop's thread.
     public var isCurrent: Bool { owner.load(ordering: .relaxed) == UInt(pthread_self()) }
 
+    /// Returns how busy the thread has been. Loop's thread only.
+    public func usage() -> LoopUsage {
+        LoopUsage(name: name, busy: Double(busyNanoseconds) / 1e9, turns: turns.snapshot())
+    }
+
     /// Reads the clock again, for code that has worked long within a turn.
     public func refreshNow() {
         now = MonotonicTime.read()
@@ -234,9 +243,8 @@ public final class EventLoop: @unchecked Sendable {
         sluice_set_thread_name(name)
         owner.store(UInt(pthread_self()), ordering: .relaxed)
         withUnsafeTemporaryAllocation(of: epoll_event.self, capacity: Self.eventsPerTurn) { events in
-            while !stopping.load(ordering: .acquiring) {
-                turn(events)
-            }
+            var end = MonotonicTime.read()
+            while !stopping.load(ordering: .acquiring) { end = turn(events, after: end) }
         }
         // Runs accepted work, so that no thread waits for an answer that never comes.
         while runInbox(ending: true) {}
@@ -247,9 +255,15 @@ public final class EventLoop: @unchecked Sendable {
         owner.store(0, ordering: .relaxed)
     }
 
-    private func turn(_ events: UnsafeMutableBufferPointer<epoll_event>) {
-        let count = sluice_epoll_wait(epoll, events.baseAddress, Int32(events.count), waitNanoseconds())
+    /// - Parameter before: end of the turn before.
+    /// - Returns: the turn's end.
+    private func turn(
+        _ events: UnsafeMutableBufferPointer<epoll_event>, after before: MonotonicTime
+    ) -> MonotonicTime {
+        let count = sluice_epoll_wait(
+            epoll, events.baseAddress, Int32(events.count), waitNanoseconds(at: before))
         refreshNow()
+        let start = now
         var wake = false
         if count > 0 {
             for index in 0..<Int(count) {
@@ -279,13 +293,17 @@ public final class EventLoop: @unchecked Sendable {
             index += 1
         }
         turnEnd.removeAll(keepingCapacity: true)
+        let end = MonotonicTime.read()
+        let worked = end.nanoseconds(since: start)
+        busyNanoseconds &+= worked
+        turns.record(nanoseconds: worked)
+        return end
     }
 
-    private func waitNanoseconds() -> Int64 {
+    private func waitNanoseconds(at time: MonotonicTime) -> Int64 {
         guard let deadline = timers.nextDeadline() else { return -1 }
-        let current = MonotonicTime.read().nanoseconds
-        guard deadline > current else { return 0 }
-        return Int64(min(deadline - current, 60_000_000_000))
+        guard deadline > time.nanoseconds else { return 0 }
+        return Int64(min(deadline - time.nanoseconds, 60_000_000_000))
     }
 
     private func runInbox(ending: Bool) -> Bool {

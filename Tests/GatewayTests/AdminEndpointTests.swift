@@ -1,14 +1,15 @@
 import Configuration
 import EventLoop
 import Foundation
-import Gateway
-import RetryStore
+import Metrics
 import SluiceModel
 import Synchronization
 import TestSupport
 import Testing
 
 @testable import Admin
+@testable import Gateway
+@testable import RetryStore
 
 /// Answers of the endpoints over HTTP, for a worker in each state. The test gives the answers of the worker's loops.
 struct AdminEndpointTests {
@@ -39,6 +40,8 @@ struct AdminEndpointTests {
         }
 
         func get(_ target: String) throws -> AdminClient.Answer { try server.get(target) }
+
+        func client() throws -> AdminClient { try server.client() }
 
         func change(_ body: (inout IntakeSnapshot) -> Void) {
             intake.withLock { body(&$0!) }
@@ -194,8 +197,18 @@ struct AdminEndpointTests {
         stand.shards.withLock {
             $0[0]!.sent = 5
             $0[1]!.sent = 6
-            $0[0]!.outcomes[Int(OutcomeKind.accepted.rawValue)] = 3
-            $0[1]!.reasons[Int(Reason.badDeviceToken.rawValue)] = 4
+            var apps = [AppFigures(), AppFigures()]
+            apps[0].outcomes[Int(OutcomeKind.accepted.rawValue)] = 1
+            apps[1].outcomes[Int(OutcomeKind.accepted.rawValue)] = 2
+            apps[1].reasons[Int(Reason.unregistered.rawValue)] = 3
+            $0[0]!.apps = ["news": apps[0]]
+            $0[1]!.apps = ["news": apps[1], "": AppFigures()]
+            var figures = CredentialFigures(report: CredentialReport(name: "app news", environment: .development))
+            figures.pools.stopped = 1
+            figures.pools.connections[1] = 4
+            $0[0]!.credentials = ["app news": figures]
+            figures.pools.reasons[Int(Reason.badDeviceToken.rawValue)] = 4
+            $0[1]!.credentials = ["app news": figures]
             $0[0]!.goAways[Int(Reason.shutdown.rawValue)] = 2
             $0[0]!.lastGoAways[Int(Reason.shutdown.rawValue)] = 5000
             $0[1]!.goAways[Int(Reason.shutdown.rawValue)] = 1
@@ -206,29 +219,76 @@ struct AdminEndpointTests {
             $0[1]!.unknownReasons = ["Odd one": 1, "other": 4]
             $0[1]!.tokenStops = 1
             $0[0]!.brokenInvariants = 2
-            $0[1]!.stuckConnections = 2
-            $0[0]!.streamErrors = 3
-            $0[0]!.circuitsOpened = 5
         }
         let answer = try stand.get("/metrics")
         #expect(answer.fields["content-type"] == "text/plain; version=0.0.4; charset=utf-8")
         for line in [
             "sluice_jobs_total 11", "sluice_pushes_total 11", "sluice_transactions_aborted_total 2",
-            #"sluice_outcomes_total{kind="accepted"} 3"#,
-            #"sluice_apns_errors_total{reason="BadDeviceToken"} 4"#,
+            #"sluice_outcomes_total{app="news",kind="accepted"} 3"#,
+            #"sluice_rejections_total{app="news",reason="Unregistered",class="token"} 3"#,
+            #"sluice_apns_errors_total{credential="app news",environment="development",reason="BadDeviceToken"} 4"#,
+            #"sluice_apns_pools_stopped{credential="app news",environment="development"} 2"#,
+            #"sluice_apns_connections{credential="app news",environment="development",state="active"} 8"#,
             #"sluice_apns_goaways_total{reason="Shutdown"} 3"#,
             #"sluice_apns_goaways_total{reason="other"} 1"#,
             #"sluice_apns_goaways_total{reason="none"} 6"#,
-            #"sluice_apns_last_goaway_seconds{reason="Shutdown"} 7"#,
+            #"sluice_apns_last_goaway_timestamp_seconds{reason="Shutdown"} 7"#,
             #"sluice_apns_unknown_reasons_total{reason="Odd one"} 3"#,
             #"sluice_apns_unknown_reasons_total{reason="other"} 4"#,
             "sluice_broken_invariants_total 2", "sluice_topic_stops_for_tokens_total 1",
-            "sluice_apns_connections_stuck_total 2",
-            "sluice_apns_stream_errors_total 3", "sluice_apns_circuits_opened_total 5",
         ] {
             #expect(answer.body.contains("\n\(line)\n"))
         }
         try check(answer.body)
+    }
+
+    @Test func scrapeReceivesTheFormatThatItPrefers() throws {
+        let stand = try Stand()
+        for format in MetricsFormat.allCases {
+            let client = try stand.client()
+            client.send(
+                "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: \(format.contentType)\r\nConnection: close\r\n\r\n"
+            )
+            let answer = client.receiveAll()
+            #expect(answer.contains("\r\nContent-Type: \(format.contentType)\r\n"))
+            #expect(answer.contains("sluice_ready"))
+            #expect(answer.hasSuffix("\n# EOF\n") == (format == .openMetrics))
+        }
+    }
+
+    /// Deploy/metrics.md is the list of all families, for people who write rules and dashboards.
+    @Test func documentHasEachFamilyWithItsTypeAndLabels() throws {
+        var snapshot = WorkerSnapshot()
+        var intake = IntakeSnapshot()
+        intake.changelog = .init()
+        intake.transactions = .init(state: "open", begun: 1, aborted: 1)
+        snapshot.intake = intake
+        var facts = WorkerMetrics.Facts()
+        facts.store = StoreStatistics()
+        facts.freeBytes = 1
+        facts.process = ProcessFigures.read()
+        let families = WorkerMetrics.families(snapshot, facts)
+        let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent()
+        let text = try String(contentsOf: root.appending(path: "Deploy/metrics.md"), encoding: .utf8)
+        var documented: [String: String] = [:]
+        for row in text.split(separator: "\n") {
+            guard let match = row.wholeMatch(of: /\| `([a-z_]+)` \| (counter|gauge|histogram) \|.*/) else {
+                continue
+            }
+            #expect(
+                documented.updateValue(String(match.2), forKey: String(match.1)) == nil, "\(match.1) twice")
+        }
+        func name(_ kind: MetricFamily.Kind) -> String {
+            switch kind {
+            case .counter: "counter"
+            case .gauge: "gauge"
+            case .histogram: "histogram"
+            }
+        }
+        let exported = Dictionary(uniqueKeysWithValues: families.map { ($0.sampleName, name($0.kind)) })
+        #expect(Set(documented.keys).symmetricDifference(exported.keys).sorted() == [])
+        #expect(documented == exported)
     }
 
     /// Each metric family must appear once: help, type, then samples.
@@ -237,33 +297,24 @@ struct AdminEndpointTests {
         var (types, samples): ([String: String], Set<String>) = ([:], [])
         var current = ""
         for line in text.split(separator: "\n") {
-            if let help = line.wholeMatch(of: /# HELP (sluice_[a-z_]+) \S.*/) {
+            if let help = line.wholeMatch(of: /# HELP ((?:sluice|process)_[a-z_]+) \S.*/) {
                 current = String(help.1)
                 #expect(types[current] == nil, "\(current) appears twice")
-            } else if let type = line.wholeMatch(of: /# TYPE (sluice_[a-z_]+) (counter|gauge)/) {
+            } else if let type = line.wholeMatch(
+                of: /# TYPE ((?:sluice|process)_[a-z_]+) (counter|gauge|histogram)/)
+            {
                 #expect(type.1 == current)
                 #expect((type.2 == "counter") == current.hasSuffix("_total"))
                 types[current] = String(type.2)
             } else {
                 let sample = try #require(
-                    line.wholeMatch(of: /(sluice_[a-z_]+)(\{[a-z]+="[^"]*"\})? -?[0-9.e+-]+/), "\(line)")
-                #expect(sample.1 == current && types[current] != nil)
-                #expect(samples.insert(current + (sample.2 ?? "")).inserted)
+                    line.wholeMatch(of: /((?:sluice|process)_[a-z_]+)(\{[^}]*\})? -?[0-9.e+-]+/), "\(line)")
+                let isHistogram = types[current] == "histogram"
+                #expect(isHistogram ? sample.1.hasPrefix(current + "_") : sample.1 == current)
+                #expect(samples.insert("\(sample.1)\(sample.2 ?? "")").inserted)
             }
         }
         #expect(types.count > 30)
-    }
-
-    @Test func metricLabelsAndHelpAreEscaped() {
-        var metrics = MetricsText()
-        metrics.gauge("x", "a\\b\nc \"d\"", by: "l", [("q\"u\\o\nte", 1)])
-        let expected = #"""
-            # HELP sluice_x a\\b\nc "d"
-            # TYPE sluice_x gauge
-            sluice_x{l="q\"u\\o\nte"} 1
-
-            """#
-        #expect(metrics.text == expected)
     }
 
     // MARK: Store

@@ -96,7 +96,9 @@ struct AdminHostTests {
     }
 
     @Test func metricsCountRefusedHosts() throws {
-        let text = WorkerMetrics.text(WorkerSnapshot(), ready: true, refusedHosts: 3, store: nil)
+        var facts = WorkerMetrics.Facts()
+        facts.refusedHosts = 3
+        let text = String(decoding: WorkerMetrics.response(WorkerSnapshot(), facts).body, as: UTF8.self)
         #expect(text.contains("\nsluice_admin_refused_hosts_total 3\n"))
     }
 }

@@ -72,7 +72,7 @@ struct AdminWorkerTests {
             let metrics = try endpoint.get("/metrics").body
             #expect(metrics.contains("\nsluice_store_puts_total 40\n"))
             #expect(metrics.contains("\nsluice_partitions_assigned 3\n"))
-            #expect(metrics.contains("\nsluice_outcomes_total{kind=\"applied\"} 20\n"))
+            #expect(metrics.contains("\nsluice_outcomes_total{app=\"\",kind=\"applied\"} 20\n"))
 
             let summary = try endpoint.get("/store/summary")
             let items = try (0..<WorkerBed.partitions).map {

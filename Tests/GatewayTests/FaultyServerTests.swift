@@ -103,15 +103,15 @@ import Testing
         let run = try run("reset:7:0.1")
         expectAll(run, "REFUSED_STREAM 10 %")
         #expect(run.books.connections == 2)
-        #expect(run.counters.circuitsOpened == 0)
+        #expect(run.counters.pools.circuitOpened == 0)
     }
 
     @Test(arguments: ["reset:7", "reset:2", "reset:8", "without-status"])
     func manyBrokenStreamsOpenTheCircuit(_ fault: String) throws {
         let run = try run(fault, seconds: 4)
         expectAll(run, "\(fault)")
-        #expect(run.counters.circuitsOpened > 0)
-        #expect(run.counters.streamErrors > 0)
+        #expect(run.counters.pools.circuitOpened > 0)
+        #expect(run.counters.pools.streamErrors > 0)
         #expect(run.books.allRequests < 4 * run.outcomes.count, "\(run.books.allRequests) requests")
     }
 
@@ -136,13 +136,13 @@ import Testing
     @Test func pushesResumeWhenTheStreamLimitRecovers() throws {
         let run = try run("streams", seconds: 6)
         expectAll(run, "streams 1000, 1, 0, 1000")
-        #expect(run.counters.stuckConnections > 0)
+        #expect(run.counters.pools.stuck > 0)
     }
 
     @Test func connectionWithoutWindowUpdatesIsReplaced() throws {
         let run = try run("window", seconds: 5, payload: 1_500)
         expectAll(run, "no window")
-        #expect(run.counters.stuckConnections > 0)
+        #expect(run.counters.pools.stuck > 0)
         #expect(run.books.connections <= 12, "\(run.books.connections) connections")
     }
 

@@ -202,6 +202,9 @@ extension DeliveryMachine {
         limits.storeIsDurable && Int(topic) < circuits.count && isSuspended(topic)
     }
 
+    /// Topics whose pushes wait because APNs refuses the credential, the topic or most device tokens.
+    public var stoppedTopics: Int { circuits.count { $0.state != .closed } }
+
     mutating func suspended(topic: UInt16) {
         if limits.storeIsDurable { actions.append(.suspended(topic: topic)) }
     }

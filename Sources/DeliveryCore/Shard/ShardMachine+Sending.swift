@@ -61,6 +61,7 @@ extension ShardMachine {
     public func topic(_ slot: UInt32) -> UInt16 { delivery.info(slot).topic }
 
     /// Returns true while the topic's stored pushes wait with it: its circuit is open, or its pool is suspended.
+    public var stoppedTopics: Int { delivery.stoppedTopics }
     public func isSuspended(topic: UInt16) -> Bool { delivery.hasSuspended(topic: topic) }
 
     // MARK: Pools

@@ -33,6 +33,8 @@ public struct CredentialFigures: Sendable, Equatable {
     public var inFlight = 0
     /// Pools whose circuit is not closed, or that are stopped because APNs refuses the credential.
     public var closedPools = 0
+    /// Connections, streams, queues and answers of the pools.
+    public var pools = PoolFigures()
 
     /// Adds the figures of another pool of the same credential.
     mutating func add(_ other: CredentialFigures) {
@@ -40,6 +42,7 @@ public struct CredentialFigures: Sendable, Equatable {
         waiting += other.waiting
         inFlight += other.inFlight
         closedPools += other.closedPools
+        pools = pools + other.pools
     }
 }
 

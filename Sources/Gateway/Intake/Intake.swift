@@ -51,6 +51,10 @@ final class Intake: TimerHandler, @unchecked Sendable {
     private var copyPositions: [Int32: Int64] = [:]
     /// The store's last failure; nil while the store works.
     private(set) var storeFailure: RetryStoreError?
+    /// Timestamp of the last polled record by partition, in milliseconds since the epoch.
+    private var polledTimestamps: [Int32: Int64] = [:]
+    /// librdkafka's last statistics by client.
+    private(set) var statistics: [String: String] = [:]
     private var isPolling = false
     private var isActing = false
     private var wakeTimer: TimerID?
@@ -180,6 +184,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         isPolling = true
         let count = consumer.poll(into: UnsafeMutableBufferPointer(rebasing: batch[..<room]))
         isPolling = false
+        if count > 0 { noteTimestamps(count) }
         for index in 0..<count { accept(batch[index]) }
         machine.polled()
         act()
@@ -187,6 +192,34 @@ final class Intake: TimerHandler, @unchecked Sendable {
         // The descriptor stays silent until a poll finds the queue empty.
         if count == room { recordsWakeup.signal() }
     }
+
+    /// Notes the last record of each run of a partition. The shards may free the records later.
+    private func noteTimestamps(_ count: Int) {
+        for index in 0..<count {
+            let record = batch[index]
+            guard index == count - 1 || batch[index + 1].partition != record.partition else { continue }
+            polledTimestamps[record.partition] = record.timestampMilliseconds
+        }
+    }
+
+    /// Returns the distance of a partition's reading from the end of its log, as of the last fetch.
+    func lag(of report: PartitionReport) -> PartitionLag {
+        let partition = TopicPartition(report.topic, report.partition)
+        guard let high = consumer.watermarks(of: partition)?.high else {
+            return PartitionLag(partition: report.partition, records: nil, uncommitted: nil, seconds: 0)
+        }
+        let records = max(0, high - max(report.end, report.watermark))
+        var seconds = 0.0
+        if records > 0, let timestamp = polledTimestamps[report.partition] {
+            seconds = Double(max(0, wallClockMilliseconds() - timestamp)) / 1e3
+        }
+        return PartitionLag(
+            partition: report.partition, records: records, uncommitted: max(0, high - report.watermark),
+            seconds: seconds)
+    }
+
+    /// Keeps the statistics that a producer of the worker reported.
+    func note(statistics text: String, of client: String) { statistics[client] = text }
 
     /// Serves the consumer's events alone. Records that arrive are left to the next worker.
     private func serveEvents() {
@@ -367,7 +400,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
                     ? .error : line.level == 4 ? .warning : line.level <= 6 ? .info : .debug,
                 "librdkafka consumer wrote a log line",
                 metadata: ["facility": "\(line.facility)", "text": "\(line.message)"])
-        case .endOfPartition, .statistics: break
+        case .statistics(let text): note(statistics: text, of: "consumer")
+        case .endOfPartition: break
         }
         act()
     }

@@ -4,6 +4,7 @@ import DeliveryCore
 import EventLoop
 import HTTP2
 import Logging
+import Metrics
 import SluiceModel
 import StreamScheduling
 
@@ -23,6 +24,8 @@ final class CredentialPool {
         var key: Int
         /// Generation of the provider token in use; 0 before the first token, and with a certificate.
         var tokenGeneration: UInt64 = 0
+        /// Time of the token's issue, in seconds since the epoch; nil before the first token.
+        var tokenIssued: Int64?
 
         var tokens: ProviderTokenSource? { identity.keys?.sources[key] }
     }
@@ -39,6 +42,8 @@ final class CredentialPool {
     private var generations: UInt32 = 0
     /// Answers other than 200 by ``Reason/rawValue``.
     private(set) var reasons = [Int](repeating: 0, count: Reason.allCases.count)
+    /// Times from a request's sending to its answer, in the order of `Priority.allCases`.
+    private let latencies = (ExponentialHistogram(), ExponentialHistogram(), ExponentialHistogram())
     /// Time since which the pool has had no connection; nil while it has one.
     private(set) var downSince: MonotonicTime?
     private var tokenFailureLogged = false
@@ -119,6 +124,7 @@ final class CredentialPool {
             guard let token = try tokens.renewed(since: access.tokenGeneration, at: now) else { return }
             let isFirst = access.tokenGeneration == 0
             access.tokenGeneration = token.generation
+            access.tokenIssued = token.issuedAtSeconds
             access.encoder.setAuthorization(token.authorization)
             tokenFailureLogged = false
             if !isFirst {
@@ -283,7 +289,22 @@ final class CredentialPool {
         figures.waiting = connections.scheduler.waiting
         figures.inFlight = connections.scheduler.assigned
         figures.closedPools = connections.isServing ? 0 : 1
+        figures.pools = PoolFigures(connections.snapshot())
+        figures.pools.reasons = reasons.map { $0 }
+        figures.pools.latencies = [latencies.0.snapshot(), latencies.1.snapshot(), latencies.2.snapshot()]
+        figures.pools.tokenIssued = access.tokenIssued
+        figures.pools.resting = rest(at: .now()) == nil ? 0 : 1
         return figures
+    }
+
+    /// Records the time from a request's sending to its answer.
+    @inline(__always)
+    func answered(_ priority: Priority, after nanoseconds: UInt64) {
+        switch priority {
+        case .immediate: latencies.0.record(nanoseconds: nanoseconds)
+        case .powerAware: latencies.1.record(nanoseconds: nanoseconds)
+        case .lowPower: latencies.2.record(nanoseconds: nanoseconds)
+        }
     }
 
     /// Counts an answer other than 200.

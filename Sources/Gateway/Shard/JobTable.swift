@@ -13,6 +13,8 @@ struct Job {
     var polledMilliseconds: Int64
     /// Generation of the provider token that the job was last sent with.
     var tokenGeneration: UInt64 = 0
+    /// Time of the last sending, in nanoseconds of the monotonic clock; 0 before the first.
+    var sentAt: UInt64 = 0
     /// A new device token, which the job gets at its next attempt; nil when there is none.
     var notedToken: UnsafeMutableRawBufferPointer?
     var partition: Int32

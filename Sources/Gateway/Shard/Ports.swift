@@ -25,6 +25,12 @@ final class IntakePort: Sendable {
         intake.loop.execute { intake.fail(.other(reason), error) }
     }
 
+    /// Passes a producer's statistics on.
+    func note(statistics: String) {
+        guard let intake else { return }
+        intake.loop.execute { intake.note(statistics: statistics, of: "producer") }
+    }
+
     private var intake: Intake? { target.withLock { $0.intake } }
 }
 

@@ -106,7 +106,13 @@ extension Shard {
 
     // MARK: Ends
 
+    /// Writes the outcome of a job that no app has.
     func write(_ outcome: borrowing Outcome, source: OutcomeSource) {
+        metrics.count(outcome, app: nil)
+        produce(outcome, source)
+    }
+
+    private func produce(_ outcome: borrowing Outcome, _ source: OutcomeSource) {
         counters.outcomes[Int(outcome.kind.rawValue)] += 1
         outcomes.write(outcome, source: source)
     }
@@ -116,7 +122,9 @@ extension Shard {
         if facts.removal != .none {
             remove(facts.removal, facts.place.partitionSlot) { job.pointee.writeChangelogKey(to: &$0) }
         }
-        write(outcome, source: OutcomeSource(facts))
+        metrics.count(outcome, app: job.pointee.app)
+        metrics.measure(outcome, of: job.pointee, at: wallMilliseconds)
+        produce(outcome, OutcomeSource(facts))
     }
 
     /// Writes the outcome of an item that has ended, and frees its job.

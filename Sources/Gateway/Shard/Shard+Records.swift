@@ -56,6 +56,7 @@ extension Shard {
         } catch {
             if incoming.isReplay { return replayed(incoming) }
             counters.deadLetters += 1
+            counters.brokenRules[error.rule.rawValue, default: 0] += 1
             outcomes.deadLetter(jobRecord, error: error, source: source)
             free(record)
             return
@@ -123,7 +124,11 @@ extension Shard {
             atMilliseconds: wallMilliseconds + plan.limits.maximumExpirationMilliseconds)
         guard
             let route = route(of: push)
-        else { return refuse(push, record, source, .undeliverable, cause: .noCredential) }
+        else {
+            metrics.count(push.isBroadcast ? .broadcast : .push, app: nil)
+            return refuse(push, record, source, .undeliverable, cause: .noCredential)
+        }
+        metrics.count(push.isBroadcast ? .broadcast : .push, app: route.app)
         let job = Job(
             push: push, record: record, target: route.target, polledMilliseconds: wallMilliseconds,
             partition: record.partition, offset: record.offset, heldBytes: InFlightBytes.size(of: record),
@@ -221,6 +226,7 @@ extension Shard {
 
     private func accept(_ control: ControlJob, _ incoming: IncomingRecord, _ source: OutcomeSource) {
         let record = incoming.record
+        metrics.count(control.detail.kind, app: nil)
         let (kind, count) = apply(control, incoming.device, incoming.place)
         switch machine.applied(incoming.place, isReplay: incoming.isReplay) {
         case .outcome: finish(control, incoming, kind, count, source)
@@ -329,6 +335,14 @@ extension Shard {
 }
 
 extension ControlJob.Detail {
+    /// Kind of the job.
+    var kind: JobKind {
+        switch self {
+        case .cancelCollapseIdentifier, .cancelNotification: .cancel
+        case .online, .offline, .unregistered, .receipt, .tokenChanged: .device
+        }
+    }
+
     /// Whether the event's report of the device is compared with the known presence.
     var concernsPresence: Bool {
         switch self {

@@ -42,6 +42,7 @@ extension Shard {
         switch result {
         case .submitted:
             job.pointee.tokenGeneration = tokenGeneration
+            job.pointee.sentAt = loop.now.nanoseconds
             return true
         case .noCapacity:
             pool.connections.withdraw(slot, from: connection)
@@ -74,6 +75,9 @@ extension Shard {
         for event in events {
             switch event.kind {
             case .response:
+                let job = jobs[event.tag]
+                pools[Int(job.pointee.pool)].answered(
+                    job.pointee.push.priority, after: loop.now.nanoseconds &- job.pointee.sentAt)
                 if event.status / 100 == 2 {
                     machine.accepted(event.tag, at: now)
                     act(event.uniqueID.isEmpty ? .none : accepted(event))

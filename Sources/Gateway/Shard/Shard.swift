@@ -86,6 +86,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     private(set) var pools: [CredentialPool] = []
     var routes: RouteTable
     var counters = ShardCounters()
+    let metrics: JobMetrics
     /// Wall clock, read once per batch of work.
     var wallMilliseconds: Int64 = 0
     var freedBytes = 0
@@ -110,6 +111,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         store: RetryStore?, port: IntakePort, peers: ShardPeers, logger: Logger
     ) throws(SystemError) {
         self.plan = plan
+        metrics = JobMetrics(apps: plan.appNames)
         stateKey = Array("\u{0}state".utf8).withUnsafeBytes { plan.hasher.collapseIdentifier($0) }
         self.bytesInFlight = bytesInFlight
         self.permit = permit
@@ -249,8 +251,18 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             snapshot.devicesAwaitingTurn = machine.devicesAwaitingTurn
         }
         snapshot.openConnections = pools.reduce(0) { $0 + $1.connections.openConnections }
-        snapshot.set(pools.map(\.connections.totals))
         for pool in pools { snapshot.credentials[pool.name] = pool.figures }
+        snapshot.apps = metrics.snapshot()
+        for (number, name) in plan.appNames.enumerated() {
+            for pool in pools {
+                snapshot.apps[name]?.inFlight += pool.connections.scheduler.inFlight(app: UInt32(number))
+                snapshot.apps[name]?.waiting += Priority.allCases.reduce(0) {
+                    $0 + pool.connections.scheduler.depth(app: UInt32(number), $1)
+                }
+            }
+        }
+        snapshot.loops = [loop.usage()]
+        snapshot.stoppedTopics = machine.stoppedTopics
         return snapshot
     }
 }

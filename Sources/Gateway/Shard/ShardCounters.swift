@@ -1,4 +1,5 @@
 import DeliveryCore
+import EventLoop
 import HTTP2
 import SluiceModel
 
@@ -38,12 +39,6 @@ public struct ShardCounters: Sendable, Equatable {
     /// Answers whose reason the table lacks, by the reason's text: the first eight texts, and `other` for later ones.
     public var unknownReasons: [String: Int] = [:]
     // Values at the moment of reading.
-    /// Connections of all pools that were replaced because the server left them no stream or window.
-    public var stuckConnections = 0
-    /// Times a pool's circuit opened.
-    public var circuitsOpened = 0
-    /// Requests that failed because of the server rather than of their connection.
-    public var streamErrors = 0
     /// Jobs by ``ItemState/rawValue``.
     public var states = [Int](repeating: 0, count: ItemState.allCases.count)
     /// Open connections of all pools.
@@ -58,6 +53,15 @@ public struct ShardCounters: Sendable, Equatable {
     public var residentItems = 0
     /// Online devices whose items in the store wait for room in memory.
     public var devicesAwaitingTurn = 0
+
+    /// Jobs by the app's name; the empty name stands for jobs that no app has.
+    public var apps: [String: AppFigures] = [:]
+    /// Dead letters by the rule that the record broke.
+    public var brokenRules: [String: Int] = [:]
+    /// Topics whose pushes wait because APNs refuses the credential, the topic or most device tokens.
+    public var stoppedTopics = 0
+    /// Work of the loop; of several loops in the sum of several shards.
+    public var loops: [LoopUsage] = []
 
     public init() {}
 
@@ -80,6 +84,9 @@ public struct ShardCounters: Sendable, Equatable {
     /// Jobs between two attempts.
     public var retrying: Int { count(in: .retrying) }
 
+    /// Counts of all pools.
+    public var pools: PoolCounters { credentials.values.reduce(into: PoolCounters()) { $0 += $1.pools.counters } }
+
     /// Jobs in one state.
     public func count(in state: ItemState) -> Int { states[Int(state.rawValue)] }
 
@@ -89,12 +96,6 @@ public struct ShardCounters: Sendable, Equatable {
         stops = milestones.stops
         unaccounted = milestones.unaccounted
         for state in ItemState.allCases { states[Int(state.rawValue)] = milestones[state] }
-    }
-
-    mutating func set(_ pools: [PoolCounters]) {
-        stuckConnections = pools.reduce(0) { $0 + $1.stuck }
-        circuitsOpened = pools.reduce(0) { $0 + $1.circuitOpened }
-        streamErrors = pools.reduce(0) { $0 + $1.streamErrors }
     }
 
     /// Outcomes of one kind.
@@ -121,9 +122,6 @@ public struct ShardCounters: Sendable, Equatable {
         sum.tokenStops += right.tokenStops
         sum.brokenInvariants += right.brokenInvariants
         for (reason, count) in right.unknownReasons { sum.unknownReasons[reason, default: 0] += count }
-        sum.stuckConnections += right.stuckConnections
-        sum.circuitsOpened += right.circuitsOpened
-        sum.streamErrors += right.streamErrors
         sum.unaccounted += right.unaccounted
         for index in sum.states.indices { sum.states[index] += right.states[index] }
         sum.openConnections += right.openConnections
@@ -131,6 +129,10 @@ public struct ShardCounters: Sendable, Equatable {
             if sum.credentials[name]?.add(figures) == nil { sum.credentials[name] = figures }
         }
         sum.store = left.store + right.store
+        for (name, figures) in right.apps { sum.apps[name] = sum.apps[name].map { $0 + figures } ?? figures }
+        for (rule, count) in right.brokenRules { sum.brokenRules[rule, default: 0] += count }
+        sum.stoppedTopics = max(left.stoppedTopics, right.stoppedTopics)
+        sum.loops += right.loops
         sum.evictedDevices += right.evictedDevices
         sum.residentItems += right.residentItems
         sum.devicesAwaitingTurn += right.devicesAwaitingTurn

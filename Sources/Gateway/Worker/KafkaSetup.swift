@@ -11,6 +11,9 @@ struct KafkaSetup {
     var common: KafkaProperties { admin }
     private let admin: KafkaProperties
 
+    /// Milliseconds between two statistics of a client, for the metrics of brokers and queues.
+    private static let statisticsInterval = "10000"
+
     init(_ configuration: Configuration.Kafka) {
         self.configuration = configuration
         let common = KafkaProperties([
@@ -25,6 +28,7 @@ struct KafkaSetup {
             (name: "session.timeout.ms", value: "10000"),
             // Longest time until the others know that a worker has left; librdkafka's own default is 3 s.
             (name: "heartbeat.interval.ms", value: "500"),
+            (name: "statistics.interval.ms", value: Self.statisticsInterval),
         ]
         if let name = configuration.instanceID { own.append((name: "group.instance.id", value: name)) }
         consumer = KafkaProperties(own).overridden(by: common)
@@ -33,6 +37,7 @@ struct KafkaSetup {
             (name: "linger.ms", value: "5"),
             // Longest time until a producer knows of new changelog partitions; librdkafka's own default is 5 min.
             (name: "topic.metadata.refresh.interval.ms", value: "10000"),
+            (name: "statistics.interval.ms", value: Self.statisticsInterval),
         ]).overridden(by: common)
             .overridden(by: KafkaProperties(configuration.producerProperties.map { ($0.name, $0.value) }))
         admin = common
@@ -184,7 +189,7 @@ struct KafkaSetup {
     var changelogReader: KafkaProperties {
         var properties = consumer
         // The reader sets its own values, or these properties mean nothing to it.
-        for name in ["auto.offset.reset", "queued.max.messages.kbytes", "group.instance.id"] {
+        for name in ["auto.offset.reset", "queued.max.messages.kbytes", "group.instance.id", "statistics.interval.ms"] {
             properties[name] = nil
         }
         return properties

@@ -104,6 +104,7 @@ public final class Worker: Sendable {
         do {
             let log = logger
             let events: @Sendable (KafkaProducerEvent) -> Void = { event in
+                if case .statistics(let text) = event { return port.note(statistics: text) }
                 Worker.log(event, log) { port.fail($0, $1) }
             }
             let store = try Self.openStore(configuration, logger: logger)

@@ -1,4 +1,5 @@
 import DeliveryCore
+import EventLoop
 
 /// State of a worker's Kafka thread at one moment.
 public struct IntakeSnapshot: Sendable {
@@ -39,6 +40,14 @@ public struct IntakeSnapshot: Sendable {
     public var outstanding = 0
     /// Bytes of records that the worker holds.
     public var bytesInFlight = 0
+    /// Most jobs and most bytes of records that the worker holds.
+    public var limits: (jobs: Int, bytes: Int) = (0, 0)
+    /// Distances to the end of each partition's log, in the order of ``partitions``.
+    public var lags: [PartitionLag] = []
+    /// Work of the Kafka thread; nil before it answered.
+    public var loop: LoopUsage?
+    /// librdkafka's last statistics by client, as JSON; empty before the first.
+    public var statistics: [String: String] = [:]
     /// Whether pushes that must wait for long are written to a store.
     public var hasStore = false
     /// Whether the store is being searched for pushes that wait with their topics.
@@ -75,6 +84,17 @@ public struct IntakeSnapshot: Sendable {
     }
 
     public init() {}
+}
+
+/// Distance of a worker from the end of a partition's log.
+public struct PartitionLag: Sendable, Equatable {
+    public var partition: Int32
+    /// Records behind the last polled one; nil before the first fetch.
+    public var records: Int64?
+    /// Records at or behind the committed offset; nil before the first fetch.
+    public var uncommitted: Int64?
+    /// Age of the last polled record while further records wait, in seconds; 0 otherwise.
+    public var seconds: Double
 }
 
 /// State of a worker's loops at one moment, as far as the loops answered.
@@ -157,6 +177,10 @@ extension Intake {
         snapshot.counters = counters
         snapshot.outstanding = machine.outstanding
         snapshot.bytesInFlight = bytesInFlight.count
+        snapshot.limits = (settings.maximumInFlight, settings.maximumBytes)
+        snapshot.lags = snapshot.partitions.map { lag(of: $0) }
+        snapshot.loop = loop.usage()
+        snapshot.statistics = statistics
         snapshot.hasStore = store != nil
         snapshot.looksForSuspended = machine.looksForSuspended
         snapshot.transactions = machine.transactionState.map {

@@ -77,6 +77,39 @@ public struct PoolCounters: Sendable, Equatable {
     }
 }
 
+extension PoolCounters {
+    /// Adds the counts of another pool. The last GOAWAY of either pool stays.
+    public static func += (left: inout PoolCounters, right: PoolCounters) {
+        left.opened += right.opened
+        left.openingsFailed += right.openingsFailed
+        left.lookupsFailed += right.lookupsFailed
+        left.endedByNetwork += right.endedByNetwork
+        left.endedBySettings += right.endedBySettings
+        left.endedByProtocolBreach += right.endedByProtocolBreach
+        left.endedByServer += right.endedByServer
+        left.endedByUs += right.endedByUs
+        left.goAways += right.goAways
+        if right.lastGoAway != nil {
+            left.lastGoAway = right.lastGoAway
+            left.lastGoAwayReason = right.lastGoAwayReason
+        }
+        left.notProcessed += right.notProcessed
+        left.unknown += right.unknown
+        left.streamErrors += right.streamErrors
+        left.stuck += right.stuck
+        left.circuitOpened += right.circuitOpened
+        left.requests += right.requests
+        left.answers2xx += right.answers2xx
+        left.answers4xx += right.answers4xx
+        left.answers5xx += right.answers5xx
+        left.answersOther += right.answersOther
+        left.expired += right.expired
+        left.resetsReceived += right.resetsReceived
+        left.bytesSent += right.bytesSent
+        left.bytesReceived += right.bytesReceived
+    }
+}
+
 /// State of a pool at one moment, for operators.
 public struct PoolSnapshot: Sendable {
     /// State of a connection.

@@ -1,4 +1,5 @@
 import CRocksDB
+import Glibc
 
 /// Size of the store, as RocksDB estimates it. The estimates are of slightly different moments.
 public struct StoreStatistics: Sendable {
@@ -75,5 +76,14 @@ extension RetryStore {
         }
         statistics.isWriteStopped = meta.number("rocksdb.is-write-stopped") != 0
         return statistics
+    }
+}
+
+extension RetryStore {
+    /// Free bytes of the store's file system; nil when the system does not have them.
+    public var freeBytes: Int? {
+        var status = statvfs()
+        guard statvfs(directory, &status) == 0 else { return nil }
+        return Int(clamping: UInt64(status.f_bavail) &* UInt64(status.f_frsize))
     }
 }

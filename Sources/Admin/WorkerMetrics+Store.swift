@@ -1,0 +1,67 @@
+import Gateway
+import Metrics
+import RetryStore
+
+/// Metrics of the store and of restoring.
+extension WorkerMetrics {
+    static func addStore(
+        _ store: StoreStatistics, _ totals: ShardCounters, _ intake: IntakeSnapshot, _ freeBytes: Int?,
+        to metrics: inout MetricFamilies
+    ) {
+        metrics.counter("store_puts", "Items written to the store.", totals.store.puts)
+        metrics.counter("store_removals", "Items removed from the store.", totals.store.removals)
+        metrics.counter("store_loads", "Lookups of a device's items in the store.", totals.store.loads)
+        metrics.counter("store_loaded_items", "Items that lookups found.", totals.store.loaded)
+        metrics.counter(
+            "store_forgotten_devices", "Devices whose expired presence was removed.", totals.store.forgotten)
+        metrics.counter("store_damaged_items", "Items that could not be read.", totals.store.damaged)
+        metrics.counter(
+            "store_unsendable_items",
+            "Items that exceeded a limit of this version and ended as undeliverable.", totals.store.unsendable
+        )
+        metrics.counter("store_failures", "Times that the store failed.", intake.counters.storeFailures)
+        metrics.gauge(
+            "store_failing", "1 when reading is stopped because the store failed.",
+            intake.isStoreFailing ? 1 : 0)
+        metrics.gauge(
+            "store_items", "Items in the store, estimated.",
+            store.estimatedItemsByPartition.sorted { $0.key < $1.key }.map {
+                .init(["partition": "\($0)"], .integer($1))
+            })
+        metrics.gauge(
+            "store_copies", "Partitions in the store that were revoked or are being restored.",
+            store.copies.count)
+        metrics.gauge(
+            "store_resident_items", "Items in memory that came from the store.", totals.residentItems)
+        metrics.gauge(
+            "store_devices", "Devices that may have items in the store but not in memory.",
+            totals.evictedDevices)
+        metrics.gauge(
+            "store_devices_awaiting_turn", "Online devices whose items wait in the store for room in memory.",
+            totals.devicesAwaitingTurn)
+        metrics.gauge("store_disk_bytes", "Bytes on disk, without the write-ahead log.", store.diskBytes)
+        if let freeBytes {
+            metrics.gauge("store_disk_free_bytes", "Free bytes of the store's file system.", freeBytes)
+        }
+        metrics.gauge(
+            "store_memtable_bytes", "Bytes in memtables that are not flushed yet.", store.memtableBytes)
+        metrics.gauge("store_cache_bytes", "Bytes in the block cache.", store.cacheBytes)
+        metrics.gauge(
+            "store_queued_bytes", "Bytes that are submitted but not written yet.", store.queuedBytes)
+        metrics.gauge(
+            "store_pending_compaction_bytes", "Bytes that compactions have yet to rewrite.",
+            store.pendingCompactionBytes)
+        metrics.gauge(
+            "store_write_stopped", "1 when writes wait for compactions.", store.isWriteStopped ? 1 : 0)
+        metrics.counter(
+            "store_background_errors", "Flushes and compactions that failed.", store.backgroundErrors)
+        guard intake.changelog != nil else { return }
+        metrics.gauge(
+            "restore_partitions", "Assigned partitions that are being opened or restored.",
+            intake.opening.count + intake.restoring.count)
+        metrics.counter("restore_records", "Records restored from the changelog.", intake.restoredRecords)
+        metrics.gauge(
+            "restore_records_remaining", "Records of the changelog that remain to be restored.",
+            intake.remainingRecords)
+    }
+}
