@@ -18,6 +18,8 @@ final class AdminClient {
     }
 
     private var descriptor: Int32
+    /// End of the last answer that was not whole; empty before.
+    private(set) var ending = ""
 
     init(_ port: UInt16) throws {
         descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
@@ -84,7 +86,10 @@ final class AdminClient {
         while true {
             if let answer = Self.answer(all), answer.body.utf8.count >= answer.length { return answer }
             let count = recv(descriptor, &buffer, buffer.count, 0)
-            guard count > 0 else { return Self.answer(all) }
+            guard count > 0 else {
+                ending = count == 0 ? "the server closed the connection" : String(cString: strerror(errno))
+                return Self.answer(all)
+            }
             all += buffer[..<count]
         }
     }
@@ -110,11 +115,12 @@ final class AdminClient {
     static func get(_ target: String, _ port: UInt16, method: String = "GET") throws -> Answer {
         let client = try AdminClient(port)
         client.send(request(method, target))
-        guard let answer = client.answer() else { throw Nothing(target: target) }
+        guard let answer = client.answer() else { throw Nothing(target: target, ending: client.ending) }
         return answer
     }
 
     struct Nothing: Error {
         var target: String
+        var ending: String
     }
 }
