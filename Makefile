@@ -9,7 +9,7 @@ DESTDIR ?=
 BINARY ?= .build/release/sluice
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo test bench bench-connection bench-core bench-store bench-simulator fuzz fuzz-merge fuzz-build simulate simulate-mutations simulate-mechanical chaos format lint clean dependencies test-dependencies toolchain
+.PHONY: help build install demo test bench bench-connection bench-core bench-store bench-simulator fuzz fuzz-merge fuzz-build simulate simulate-mutations simulate-mechanical chaos check-deploy format lint clean dependencies test-dependencies toolchain
 
 help:
 	@echo 'make demo     builds, starts an embedded Kafka, an APNs simulator and a worker, and pushes a load through them'
@@ -27,6 +27,7 @@ help:
 	@echo 'make simulate-mutations  deliberate mistakes in the core, each of which the simulation must catch'
 	@echo 'make simulate-mechanical  a sample of mechanical mistakes in the core, and those that nothing notices'
 	@echo 'make chaos    workers on real brokers under faults, with an auditor: FAULTS=60 SECONDS=900 SEED=… (see Tests/README.md)'
+	@echo 'make check-deploy  tries each artefact of Deploy with its own tool: passed, failed, left out and why; ARGS=NAME for one'
 	@echo 'make format   formats the sources in place'
 	@echo 'make lint     checks the format'
 	@echo 'make clean    removes the build directory'
@@ -50,7 +51,7 @@ install:
 
 # Tests of whole workers run apart from the others, because they block threads that the others' timing depends on. They
 # mostly wait, so their parts run at the same time, except on real brokers, which some tests pause.
-WHOLE_WORKERS = ^(GatewayTests|ProcessTests)
+WHOLE_WORKERS = ^(DeployTests|GatewayTests|ProcessTests)
 WORKERS = test --skip-build --ignore-lock --filter
 
 test: toolchain test-dependencies
@@ -61,7 +62,7 @@ ifdef SLUICE_TEST_BOOTSTRAP_SERVERS
 	@Deploy/run-tests.sh workers $(SWIFT) $(WORKERS) '$(WHOLE_WORKERS)'
 else
 	@output=.build/test-output; \
-		setsid Deploy/run-tests.sh processes $(SWIFT) $(WORKERS) '^ProcessTests' >$$output/processes.end & first=$$!; \
+		setsid Deploy/run-tests.sh processes $(SWIFT) $(WORKERS) '^(DeployTests|ProcessTests)' >$$output/processes.end & first=$$!; \
 		setsid Deploy/run-tests.sh gateway-2 $(SWIFT) $(WORKERS) '^GatewayTests\.[L-Z]' >$$output/gateway-2.end & second=$$!; \
 		trap 'kill -INT -- -$$first -$$second' INT TERM; \
 		Deploy/run-tests.sh gateway-1 $(SWIFT) $(WORKERS) '^GatewayTests\.[A-K]'; status=$$?; \
@@ -149,6 +150,10 @@ chaos: toolchain test-dependencies
 		echo 'make chaos: SLUICE_TEST_BOOTSTRAP_SERVERS must name real Kafka brokers: the embedded cluster has no transactions' >&2; exit 64; }
 	@SLUICE_TEST_CHAOS_FAULTS=$(FAULTS) SLUICE_TEST_CHAOS_SECONDS=$(SECONDS) \
 		$(if $(SEED),SLUICE_TEST_CHAOS_SEED=$(SEED)) $(SWIFT) test --filter ChaosTests $(ARGS)
+
+# A check without its tool is left out, so nothing is installed here.
+check-deploy:
+	@Deploy/check-deploy $(ARGS)
 
 format: toolchain
 	@$(SWIFT) format --in-place --parallel --recursive Sources Tests Benchmarks Package.swift

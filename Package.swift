@@ -249,6 +249,7 @@ let package = Package(
             name: "MetricsTests", dependencies: ["Metrics", "SluiceModel", "TestSupport"],
             exclude: ["Clients"],
             swiftSettings: strict),
+        .testTarget(name: "DeployTests", dependencies: ["TestSupport", "sluice"], swiftSettings: strict),
         .testTarget(
             name: "ProcessTests",
             dependencies: [

@@ -12,6 +12,8 @@ build_packages=(libnghttp2-dev libssl-dev librdkafka-dev librocksdb-dev libsimdj
 test_packages=(curl nghttp2-client nghttp2-server nghttp2-proxy nginx h2o kcat python3-h2 python3-jsonschema python3-yaml)
 # Clients and a browser for further tests. Not every release has them, and without them their tests are skipped.
 optional_packages=(python3-confluent-kafka python3-kafka python3-venv chromium)
+# Tools of Deploy/checks, which leave themselves out without them.
+optional_packages+=(prometheus lintian debootstrap shellcheck fakeroot dpkg-dev man-db tmux systemd bash-completion)
 runtime_help='  libnghttp2 >= 1.50, OpenSSL >= 3.0, librdkafka >= 2.0, RocksDB >= 7.7, simdjson >= 3.0 (with headers), pkg-config'
 test_help='  curl with HTTP/2, nghttp, h2load, nghttpd, nghttpx (nghttp2), nginx, h2o, kcat, Python 3 with h2, jsonschema and PyYAML'
 
@@ -126,8 +128,8 @@ install_missing() {
     "${apt[@]}" install --no-install-recommends "${missing[@]}" </dev/null >&2
 }
 
-# Debian would start the services of nginx, h2o and nghttp2-proxy, now and at every boot. The tests need the programs
-# only. A policy-rc.d that answers 101 keeps a package from starting its service. Existing services stay unchanged,
+# Debian would start the services of nginx, h2o, nghttp2-proxy and prometheus, now and at every boot. The tests need the
+# programs only. A policy-rc.d that answers 101 keeps a package from starting its service. Existing services stay unchanged,
 # because they belong to the machine's owner.
 services=()
 add_service() {
@@ -135,9 +137,10 @@ add_service() {
 }
 policy=/usr/sbin/policy-rc.d
 own_policy=false
-for package in "${missing[@]}"; do
+for package in "${missing[@]}" "${optional_packages[@]}"; do
+    if is_installed "$package"; then continue; fi
     case "$package" in
-        nginx | h2o) add_service "$package" ;;
+        nginx | h2o | prometheus) add_service "$package" ;;
         nghttp2-proxy) add_service nghttpx ;;
     esac
 done
