@@ -126,7 +126,7 @@ class Stage:
         base = {
             "kafka": {
                 "bootstrap-servers": self.servers, "group-id": "sluice",
-                "consumer-properties": {"fetch.wait.max.ms": 20},
+                "consumer-properties": {"fetch.wait.max.ms": 20}, "properties": {"statistics.interval.ms": 1000},
             },
             "apns": {
                 "environment": "custom", "host": "localhost", "port": self.apns_port, "ca-file": "ca.pem",
