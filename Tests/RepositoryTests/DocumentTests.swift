@@ -35,6 +35,60 @@ struct DocumentTests {
         #expect(checked > 40)
     }
 
+    /// Anchors of a document's headings, as GitHub makes them: in lower case, without punctuation, spaces as hyphens, and
+    /// numbered where a heading repeats.
+    private static func anchors(_ document: String) throws -> Set<String> {
+        var anchors: Set<String> = []
+        var counts: [String: Int] = [:]
+        var isCode = false
+        for line in try text(document).split(separator: "\n") {
+            if line.hasPrefix("```") { isCode.toggle() }
+            guard !isCode, let heading = line.wholeMatch(of: #/#+ +(.*)/#) else { continue }
+            let anchor = heading.1.lowercased().filter { $0.isLetter || $0.isNumber || " -_".contains($0) }
+                .replacing(" ", with: "-")
+            let count = counts[anchor, default: 0]
+            counts[anchor] = count + 1
+            anchors.insert(count == 0 ? anchor : "\(anchor)-\(count)")
+        }
+        return anchors
+    }
+
+    @Test("each anchor of a link is a heading of the linked document")
+    func anchorsAreHeadings() throws {
+        var checked = 0
+        for document in Self.files() where document.hasSuffix(".md") {
+            let directory = URL(filePath: "/" + document).deletingLastPathComponent()
+            for link in try Self.text(document).matches(of: #/\]\(([^)#\s]*)#([^)\s]+)\)/#)
+            where !link.1.contains("://") && (link.1.isEmpty || link.1.hasSuffix(".md")) {
+                checked += 1
+                let target =
+                    link.1.isEmpty
+                    ? document
+                    : String(directory.appending(path: String(link.1)).standardized.path.dropFirst())
+                let found = try Self.anchors(target).contains(String(link.2))
+                #expect(found, "\(document): \(link.1)#\(link.2)")
+            }
+        }
+        #expect(checked > 100)
+    }
+
+    @Test(
+        "the table of dependencies has each package of Package.swift with its version, and no other package")
+    func tableOfDependenciesIsComplete() throws {
+        let packages = try Self.text("Package.swift").matches(
+            of: #/\.package\(url: "[^"]+\/([^"\/]+)", (?:from|exact): "([0-9.]+)"\)/#)
+        #expect(packages.count > 3)
+        let section = try #require(
+            try Self.text("Deploy/security.md").split(separator: "\n## ").first {
+                $0.hasPrefix("Dependencies\n")
+            })
+        for package in packages {
+            let row = section.split(separator: "\n").first { $0.hasPrefix("| \(package.1)") }
+            #expect(row?.contains("| \(package.2) or later") ?? false, "\(package.1) \(package.2)")
+        }
+        #expect(section.matches(of: #/\| a new build \|/#).count == packages.count)
+    }
+
     @Test("each source file in backticks exists")
     func sourceFilesExist() throws {
         let files = Self.files()
