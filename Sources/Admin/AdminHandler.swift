@@ -38,6 +38,12 @@ final class AdminHandler: HTTPHandler {
                     + "add the name to `admin.allowed-hosts`, or `*` for any host"
             ).response
         }
+        if let site = request["sec-fetch-site"], site != "none", site != "same-origin" {
+            return AdminResponse.error(
+                403,
+                "a page of another site sent the request; open the address in a tab of its own, or use curl"
+            ).response
+        }
         guard routes[request.path] != nil else {
             return AdminResponse.json(404, ["error": "there is no such path", "paths": routes.keys.sorted()])
                 .response

@@ -95,6 +95,13 @@ struct AdminHostTests {
         #expect(try status("Host: \(AllowedHosts.hostName)\r\n", server) == 200)
     }
 
+    /// Browsers mark requests that a page of another site makes them send.
+    @Test(arguments: [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)])
+    func requestsOfOtherSitesPagesAreRefused(_ site: String, _ expected: Int) throws {
+        let server = try AdminTestServer(["/path": { _ in .json(200, [:]) }])
+        #expect(try status("Host: localhost\r\nSec-Fetch-Site: \(site)\r\n", server) == expected)
+    }
+
     @Test func metricsCountRefusedHosts() throws {
         var facts = WorkerMetrics.Facts()
         facts.refusedHosts = 3
