@@ -56,6 +56,31 @@ public struct ListenAddress: Sendable, Equatable, CustomStringConvertible {
 }
 
 extension Configuration {
+    /// Reads the address of the admin endpoint alone. Mistakes of other sections are ignored, and no file that the
+    /// configuration names is opened.
+    ///
+    /// - Parameters:
+    ///   - path: A YAML or JSON file; nil when everything comes from the environment.
+    ///   - environment: The process's environment.
+    /// - Returns: nil when there is no endpoint.
+    /// - Throws: `ConfigurationError` for a file that can't be read, and for mistakes in section `admin`.
+    public static func adminListen(
+        path: String?, environment: [String: String]
+    ) throws(ConfigurationError) -> ListenAddress? {
+        let name = path ?? "environment"
+        let collector = ConfigurationCollector(
+            name: name, files: FileNames(directory: "/", mustExist: false))
+        let text = if let path { try readText(path) } else { "" }
+        let (document, _) = EnvironmentOverrides.apply(
+            environment.filter { $0.key.hasPrefix("SLUICE_ADMIN__") },
+            to: try ConfigurationValue.parse(text, name: name), problems: &collector.problems)
+        let admin = SectionReader(document, path: "", pattern: "", collector: collector)
+            .section("admin") { readAdmin($0) }
+        let problems = collector.problems.filter { $0.key == "admin" || $0.key.hasPrefix("admin.") }
+        guard problems.isEmpty else { throw ConfigurationError(problems: inOrder(problems)) }
+        return admin.listen
+    }
+
     static func readAdmin(_ section: SectionReader) -> Admin {
         let defaults = Admin()
         let text = section.text(
