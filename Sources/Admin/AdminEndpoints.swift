@@ -50,6 +50,9 @@ public final class AdminEndpoints: Sendable {
         ]
     }
 
+    /// Whether `/livez` answers 200. Any thread.
+    public func isLive() async -> Bool { await live().status == 200 }
+
     private func live() async -> AdminResponse {
         guard let worker else { return Liveness.starting }
         // The loops aren't asked, because they may block meanwhile.

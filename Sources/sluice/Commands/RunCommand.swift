@@ -32,6 +32,9 @@ struct RunCommand: ParsableCommand {
             The admin endpoint (admin.listen) answers /livez, /readyz, /metrics and /store over HTTP, from before the \
             worker connects to Kafka until the worker has ended.
 
+            Under systemd (Type=notify) the worker reports READY=1 once it has opened its store and begun to join the \
+            group, STOPPING=1 at a stop, and WATCHDOG=1 while /livez answers 200.
+
             EXIT STATUS
               0   stopped on request, nothing left in flight
               69  Kafka can't be reached at the start, lacks a topic, or refuses a request for good; or the port of \
@@ -70,12 +73,15 @@ struct RunCommand: ParsableCommand {
         let endpoints = AdminEndpoints(refusedHosts: refusedHosts)
         let admin = try startAdmin(configuration, endpoints, refusedHosts, logger)
         defer { admin?.stop() }
+        let notifier = ServiceNotifier()
+        notifier?.reportLife { await endpoints.isLive() }
         let reporting = Reporting(
             logger, configuration.metrics.statsInterval,
             readyFile: readyFile.map { ReadyFile(path: $0, callersMask: callersMask) })
         let supervisor = WorkerSupervisor(configuration: configuration, logger: logger) { worker in
             endpoints.attach(AdminSource(worker))
             reporting.begin(worker)
+            notifier?.report("READY=1", "STATUS=The worker runs")
         } ended: { result in
             reporting.end()
             endpoints.detach()
@@ -84,6 +90,7 @@ struct RunCommand: ParsableCommand {
         stop.onRequest {
             // No snapshot may be under way when the worker ends.
             reporting.end()
+            notifier?.report("STOPPING=1", "STATUS=Jobs in flight finish")
             supervisor.requestStop()
         }
         stop.onHangup { [config] in
