@@ -10,14 +10,16 @@ struct ServiceNotifier: Sendable {
 
     /// - Parameter environment: The process's variables. Nil without NOTIFY_SOCKET, because no manager listens.
     init?(environment: [String: String] = ProcessInfo.processInfo.environment) {
-        guard let address = environment["NOTIFY_SOCKET"], let first = address.first, first == "/" || first == "@"
+        guard let address = environment["NOTIFY_SOCKET"], let first = address.first,
+            first == "/" || first == "@"
         else { return nil }
         self.address = address
         // WATCHDOG_PID is another process's when a wrapper has inherited the variables.
         let isForThis = environment["WATCHDOG_PID"].map { $0 == "\(getpid())" } ?? true
         watchdog =
             isForThis
-            ? environment["WATCHDOG_USEC"].flatMap { Int64($0) }.flatMap { $0 > 0 ? .microseconds($0) : nil } : nil
+            ? environment["WATCHDOG_USEC"].flatMap { Int64($0) }.flatMap { $0 > 0 ? .microseconds($0) : nil }
+            : nil
     }
 
     /// Reports the states, one on each line, such as `READY=1`. A lost report has no effect on the process. Returns false
