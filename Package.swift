@@ -69,6 +69,8 @@ let package = Package(
                 .product(name: "HeapModule", package: "swift-collections"),
             ], exclude: ["README.md"], swiftSettings: hot),
 
+        .target(name: "Capacity", swiftSettings: strict),
+
         // C libraries.
         .systemLibrary(
             name: "CNghttp2", pkgConfig: "libnghttp2", providers: [.apt(["libnghttp2-dev"])]),
@@ -144,7 +146,7 @@ let package = Package(
         .executableTarget(
             name: "sluice",
             dependencies: [
-                "Admin", "APNS", "Configuration", "DeviceModel", "Gateway", "APNSSimulator",
+                "Admin", "APNS", "Capacity", "Configuration", "DeviceModel", "Gateway", "APNSSimulator",
                 "HTTP2",
                 "Kafka", "RetryStore",
                 "SluiceModel",
@@ -240,6 +242,7 @@ let package = Package(
         .testTarget(
             name: "DeviceModelTests", dependencies: ["DeviceModel", "SluiceModel", "TestSupport"],
             swiftSettings: strict),
+        .testTarget(name: "CapacityTests", dependencies: ["Capacity"], swiftSettings: strict),
         .testTarget(
             name: "APNSSimulatorTests",
             dependencies: ["APNSSimulator", "DeviceModel", "HTTP1", "TestSupport"],
