@@ -2,6 +2,8 @@
 public struct CapacityCosts: Sendable, Equatable {
     /// Seconds of processor time of a job from Kafka to outcome, librdkafka included.
     public var cpuPerJob = 6.4e-6
+    /// Cores that wake-ups of a worker take which is not full, whose batches are small.
+    public var coresOfWakeUps = 0.1
     /// Seconds of processor time that a payload's byte adds beyond ``payloadOfCost``.
     public var cpuPerPayloadByte = 4e-9
     /// Bytes of the payload with which ``cpuPerJob`` was measured.
@@ -20,11 +22,11 @@ public struct CapacityCosts: Sendable, Equatable {
     /// Bytes of an idle worker in memory.
     public var residentIdle = 60e6
     /// Bytes of a connection in memory.
-    public var residentPerConnection = 1e6
+    public var residentPerConnection = 2e6
     /// Bytes of an unfinished job in memory, without its record.
     public var residentPerJob: Double = 475 + 600
-    /// Bytes of queues of the Kafka clients in memory, for each second of the worker's records.
-    public var residentQueueSeconds = 0.1
+    /// Bytes of the Kafka clients' queues in memory: 16 MiB fetched ahead, and librdkafka's part of each record.
+    public var residentQueues = 40e6
     /// Bytes of a store in memory: write buffer, cache and RocksDB's own.
     public var residentStore = 330e6
 

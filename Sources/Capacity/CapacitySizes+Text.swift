@@ -16,7 +16,7 @@ extension CapacitySizes {
                 + "+ held share \(text(load.heldShare)) × \(text(costs.cpuPerHeld * 1e6)) µs")
         add(
             "rate of a worker, planned", "worker-rate", perWorkerRate, "pushes/s",
-            "lowest of \(load.cores) cores × \(text(load.coreUse)) ÷ \(text(cpuPerJob * 1e6)) µs, shards × "
+            "lowest of (\(load.cores) cores × \(text(load.coreUse)) − \(text(costs.coresOfWakeUps))) ÷ \(text(cpuPerJob * 1e6)) µs, shards × "
                 + "\(text(costs.ratePerShard * load.coreUse)), \(text(costs.ratePerWorker * load.coreUse)), "
                 + "and its connections: \(bottleneck.rawValue)")
         add(
@@ -56,11 +56,12 @@ extension CapacitySizes {
             "jobs in flight × \(text(recordBytes)) bytes, at least 64 MiB; delivery.max-in-flight-bytes")
         add(
             "cores in use, average", "cores-used", coresUsual, "",
-            "\(text(load.rate)) ÷ \(workers) workers × processor time of a job")
+            "\(text(costs.coresOfWakeUps)) for wake-ups + \(text(load.rate)) ÷ \(workers) workers × processor time of a job"
+        )
         add(
             "memory of a worker", "memory", memory, "bytes",
             "\(text(costs.residentIdle, "bytes")) + connections × \(text(costs.residentPerConnection, "bytes")) + "
-                + "jobs in flight × \(text(costs.residentPerJob + recordBytes)) bytes + queues"
+                + "jobs in flight × \(text(costs.residentPerJob + recordBytes)) bytes + queues \(text(costs.residentQueues, "bytes"))"
                 + (load.hasStore ? " + store \(text(costs.residentStore, "bytes"))" : ""))
         add(
             "to APNs", "apns-traffic", peak * (load.payloadBytes + costs.pushOverhead), "bytes/s",
@@ -121,7 +122,8 @@ extension CapacitySizes {
                 : "no changelog: a partition never moves with its pushes")
         add(
             "restoring after a loss", "restore-after-loss", restoreAfterFailure, "s",
-            "partitions of \(workers - left) lost workers ÷ \(left) workers × restoring a partition")
+            "partitions of the lost (\(workers - left) of \(workers)) ÷ \(left) workers × restoring a partition"
+        )
         add(
             "return after an outage", "mass-return", massReturn, "s",
             "\(text(returning)) pushes of devices that are back ÷ (delivery.return-rate \(text(load.returnRate)) × \(workers) workers)"

@@ -44,7 +44,7 @@ struct CapacitySizes {
             + held * costs.cpuPerHeld
         // The remaining core is for the Kafka thread, librdkafka and the store.
         shards = max(1, load.cores - 1)
-        let processor = Double(load.cores) * load.coreUse / cpuPerJob
+        let processor = max(0.01, Double(load.cores) * load.coreUse - costs.coresOfWakeUps) / cpuPerJob
         let byShards = Double(shards) * costs.ratePerShard * load.coreUse
         let byIntake = costs.ratePerWorker * load.coreUse
         // Connections of all pools at their maximum, each credential having its part of the load.
@@ -53,7 +53,8 @@ struct CapacitySizes {
             / load.roundTrip
         perWorkerRate = min(processor, byShards, byIntake, byConnections)
         fullWorker = min(
-            Double(load.cores) / cpuPerJob, Double(shards) * costs.ratePerShard, costs.ratePerWorker,
+            (Double(load.cores) - costs.coresOfWakeUps) / cpuPerJob, Double(shards) * costs.ratePerShard,
+            costs.ratePerWorker,
             byConnections / load.streamUse * costs.streamEfficiency)
         bottleneck =
             perWorkerRate == byConnections
@@ -96,9 +97,9 @@ struct CapacitySizes {
         memory =
             costs.residentIdle + Double(perWorker) * costs.residentPerConnection
             + Double(maxInFlight) * (costs.residentPerJob + recordBytes)
-            + costs.residentQueueSeconds * rate * (recordBytes + costs.outcomeBytes)
+            + costs.residentQueues
             + (load.hasStore ? costs.residentStore : 0)
-        coresUsual = load.rate / Double(workers) * cpuPerJob
+        coresUsual = costs.coresOfWakeUps + load.rate / Double(workers) * cpuPerJob
         let restores = load.hasStore && load.hasChangelog
         let perItem = restores ? costs.changelogFactor / costs.restoreRate : 0
         restoreOfPartition = heldItems / Double(partitions) * perItem
@@ -116,7 +117,7 @@ struct CapacitySizes {
     private mutating func failure(lost: Double) {
         lag =
             costs.sessionTimeout + costs.rebalance + restoreAfterFailure
-            + growth(remaining: left, to: fullestRate)
+            + growth(to: fullestRate)
         recovery = recoveryTime(lag: lag, moved: Double(partitions) * lost, remaining: left)
     }
 
@@ -128,7 +129,10 @@ struct CapacitySizes {
         let leaving =
             costs.drain + load.roundTrip + costs.rebalance
             + Double(Self.up(Double(own) / Double(remaining))) * restoreOfPartition
-        let returning = costs.rebalance + Double(own) * restoreOfPartition
+        // The restarted worker's pools begin with their least number of connections.
+        let returning =
+            costs.rebalance + Double(own) * restoreOfPartition
+            + growth(from: load.leastConnections, to: peak / Double(partitions) * Double(own))
         // Partitions that are not restored when the worker is back can move a second time.
         let still = leaving <= costs.restart ? max(leaving, returning) : leaving + returning
         let fullest = peak / Double(partitions) * Double(Self.up(Double(partitions) / Double(remaining)))
@@ -136,7 +140,7 @@ struct CapacitySizes {
             Double(workers)
             * (costs.drain + load.roundTrip + costs.restart + costs.rebalance + Double(own)
                 * restoreOfPartition)
-        restartLag = still + growth(remaining: remaining, to: fullest)
+        restartLag = still + growth(to: fullest)
         restartRecovery = recoveryTime(
             lag: restartLag, moved: Double(partitions) / Double(workers), remaining: remaining)
     }
@@ -150,14 +154,18 @@ struct CapacitySizes {
         let backlog = Double(Self.up(moved / Double(remaining))) * perPartition * lag
         // A worker with little to catch up needs no more connections.
         let isShort = backlog / spare < load.growthInterval
-        return lag + (isShort ? 0 : growth(remaining: remaining, to: fullWorker)) + backlog / spare
+        return lag + (isShort ? 0 : growth(to: fullWorker)) + backlog / spare
     }
 
     /// Returns the seconds in which the pools of a worker grow from their usual number until they carry a rate.
-    private func growth(remaining: Int, to rate: Double) -> Double {
+    private func growth(to rate: Double) -> Double {
+        growth(from: connections(rate: peak, workers: workers), to: rate)
+    }
+
+    /// Returns the seconds in which pools grow from a number of connections until they carry a worker's rate.
+    private func growth(from usual: Int, to rate: Double) -> Double {
         let pools = Double(shards * load.credentials)
         let wanted = Self.up(rate / pools * load.roundTrip / (load.streams * costs.streamEfficiency))
-        let usual = connections(rate: peak, workers: workers)
         return Double(max(0, min(wanted, load.mostConnections) - usual)) * load.growthInterval
     }
 

@@ -1,4 +1,4 @@
-/// Simulates workers, partitions and pools of a plan through an event, in steps of a twentieth of a second.
+/// Simulates workers, partitions and pools of a plan through an event, in steps of a tenth of a second.
 ///
 /// The simulation knows single partitions, steps of pools, and restores of one partition after another. The formulas of
 /// ``CapacityPlan`` know none of them. Results depend on the arguments alone.
@@ -51,7 +51,7 @@ public struct FleetSimulation: Sendable {
         var sent = 0.0
     }
 
-    private static let step = 0.05
+    private static let step = 0.1
     /// Time of the event.
     private static let start = 30.0
     /// Longest run.

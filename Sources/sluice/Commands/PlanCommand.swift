@@ -249,7 +249,12 @@ struct PlanReport: Encodable {
         let memory = Int((plan.memoryPerWorker * 1.5 / 1_048_576 / 64).rounded(.up)) * 64
         let requested = Int((plan.memoryPerWorker / 1_048_576 / 64).rounded(.up)) * 64
         let cpu = max(
-            1, Int((plan.peakRate / Double(plan.workersLeft) * plan.cpuPerJob * 1_000 / 50).rounded(.up)) * 50
+            1,
+            Int(
+                ((plan.coresUsual
+                    + (plan.peakRate / Double(plan.workersLeft) - plan.load.rate / Double(plan.workers))
+                        * plan.cpuPerJob)
+                    * 1_000 / 50).rounded(.up)) * 50
         )
         let disk = max(2, Int((plan.diskPerWorker / 1_073_741_824).rounded(.up)))
         return """
