@@ -23,8 +23,8 @@ public struct CapacityCosts: Sendable, Equatable {
     public var residentIdle = 60e6
     /// Bytes of a connection in memory.
     public var residentPerConnection = 2e6
-    /// Bytes of an unfinished job in memory, without its record.
-    public var residentPerJob: Double = 475 + 600
+    /// Bytes of an unfinished job in memory, without its record: tables of the core, and librdkafka's messages.
+    public var residentPerJob: Double = 2_000
     /// Bytes of the Kafka clients' queues in memory: 16 MiB fetched ahead, and librdkafka's part of each record.
     public var residentQueues = 40e6
     /// Bytes of a store in memory: write buffer, cache and RocksDB's own.
