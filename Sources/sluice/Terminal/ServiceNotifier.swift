@@ -40,7 +40,7 @@ struct ServiceNotifier: Sendable {
         let text = Array(states.joined(separator: "\n").utf8)
         let sent = withUnsafePointer(to: name) {
             $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                sendto(descriptor, text, text.count, Int32(MSG_NOSIGNAL.rawValue), $0, length)
+                sendto(descriptor, text, text.count, Int32(MSG_NOSIGNAL), $0, length)
             }
         }
         return sent == text.count
