@@ -24,6 +24,8 @@ public struct CapacityLoad: Sendable, Equatable {
     public var coreUse: Double = 0.6
     /// Zones among which the workers divide; 1: no zones, and one worker may fail.
     public var zones = 1
+    /// Workers, those that may fail included; nil: to be computed.
+    public var workers: Int?
     /// Partitions of the jobs topic; nil: to be recommended.
     public var partitions: Int?
     /// Replicas of each Kafka topic.
@@ -56,6 +58,7 @@ public struct CapacityLoad: Sendable, Equatable {
             ("cores", Double(cores), 1...256), ("core-use", coreUse, 0.01...1),
             ("zones", Double(zones), 1...100),
             ("partitions", Double(partitions ?? 1), 1...100_000),
+            ("workers", Double(workers ?? 1), 1...100_000),
             ("replication-factor", replicationFactor, 1...15), ("growth-interval", growthInterval, 0...600),
             ("connections", Double(leastConnections), 1...1_000),
             ("max-connections", Double(mostConnections), 1...1_000), ("return-rate", returnRate, 1...1e6),

@@ -21,9 +21,11 @@ extension CapacitySizes {
                 + "and its connections: \(bottleneck.rawValue)")
         add(
             "workers", "workers", Double(workers), "",
-            "\(text(peak)) ÷ \(text(perWorkerRate)) = \(needed), and "
-                + (load.zones > 1
-                    ? "as many when one of \(load.zones) zones is lost" : "one more that may fail"))
+            load.workers != nil
+                ? "given; the peak alone needs \(needed)"
+                : "\(text(peak)) ÷ \(text(perWorkerRate)) = \(needed), and "
+                    + (load.zones > 1
+                        ? "as many when one of \(load.zones) zones is lost" : "one more that may fail"))
         add("shards of a worker", "shards", Double(shards), "", "\(load.cores) cores − 1; delivery.shards")
         add(
             "partitions", "partitions", Double(partitions), "",
@@ -134,6 +136,16 @@ extension CapacitySizes {
     func warnings(_ plan: CapacityPlan) -> [String] {
         func text(_ value: Double, _ unit: String = "") -> String { CapacityFormat.text(value, unit) }
         var warnings: [String] = []
+        if workers == 1 {
+            warnings.append(
+                "No worker remains when the only worker is lost or restarts: all jobs wait meanwhile.")
+        }
+        if peak / Double(left) > perWorkerRate {
+            warnings.append(
+                "After a loss a worker has \(text(peak / Double(left))) pushes/s at the peak, planned are "
+                    + "\(text(perWorkerRate)), and \(text(fullWorker)) are the most. The load needs \(needed) workers, and "
+                    + "those that may fail.")
+        }
         if partitions < workers {
             warnings.append(
                 "\(partitions) partitions can't feed \(workers) workers; the others would be idle. Add partitions."
@@ -195,7 +207,7 @@ extension CapacitySizes {
                 "Without a changelog a lost worker's held pushes wait for its disk. Only one worker may be without."
             )
         }
-        if !recovery.isFinite || !restartRecovery.isFinite {
+        if workers > left, fullestRate <= fullWorker, !recovery.isFinite || !restartRecovery.isFinite {
             warnings.append(
                 "The workers that remain after a loss carry the peak but have no time to catch up.")
         }

@@ -70,7 +70,8 @@ struct CapacitySizes {
             workers = max(needed, load.zones)
             while workers - Self.up(Double(workers) / Double(load.zones)) < needed { workers += 1 }
         }
-        left = load.zones > 1 ? workers - Self.up(Double(workers) / Double(load.zones)) : workers - 1
+        workers = load.workers ?? workers
+        left = max(1, load.zones > 1 ? workers - Self.up(Double(workers) / Double(load.zones)) : workers - 1)
         let bytes = peak * recordBytes
         // Four for each worker divide evenly enough; the next multiple of twelve divides by 2, 3, 4, 6 and 12.
         let wanted = max(Double(workers * 4), bytes / costs.partitionBytes)
@@ -115,6 +116,10 @@ struct CapacitySizes {
     /// Computes the time after a loss. Lost jobs wait until the group has noticed the loss, the partitions are
     /// restored, and the pools of the others carry the load.
     private mutating func failure(lost: Double) {
+        guard workers > left else {
+            (lag, recovery) = (.infinity, .infinity)
+            return
+        }
         lag =
             costs.sessionTimeout + costs.rebalance + restoreAfterFailure
             + growth(to: fullestRate)
@@ -124,6 +129,12 @@ struct CapacitySizes {
     /// Computes the time after a planned restart. A stopping worker leaves the group, so its partitions move to the
     /// others. Others move to it afterwards, because the assignment doesn't remember which were its own.
     private mutating func restart() {
+        guard workers > 1 else {
+            restartLag = costs.drain + load.roundTrip + costs.restart + costs.rebalance
+            restartRecovery = recoveryTime(lag: restartLag, moved: Double(partitions), remaining: 1)
+            rollingRestart = restartLag
+            return
+        }
         let remaining = workers - 1
         let own = Self.up(Double(partitions) / Double(workers))
         let leaving =

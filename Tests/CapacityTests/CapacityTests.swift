@@ -84,6 +84,40 @@ struct CapacityPlanTests {
         #expect(plan.warnings.contains { $0.contains("3 partitions can't feed \(plan.workers) workers") })
     }
 
+    @Test(
+        "A given number of workers that is too low: a warning has the rate of a worker and the number that is needed"
+    )
+    func fewWorkers() {
+        let plan = CapacityPlan(
+            load {
+                $0.rate = 500_000
+                $0.workers = 4
+            })
+        // 1,000,000 ÷ 3 remaining workers.
+        #expect(plan.workers == 4)
+        #expect(
+            plan.warnings.contains {
+                $0.contains("a worker has 333,333 pushes/s")
+                    && $0.contains("needs \(plan.workersNeeded) workers")
+            })
+        #expect(plan.recoveryAfterFailure == .infinity)
+    }
+
+    @Test("A single worker: the plan warns, and its restart ends")
+    func singleWorker() {
+        let plan = CapacityPlan(
+            load {
+                $0.rate = 1_000
+                $0.workers = 1
+            })
+        #expect(plan.warnings.contains { $0.contains("the only worker") })
+        var simulation = FleetSimulation(plan)
+        let result = simulation.run(.rollingRestart)
+        #expect(result.isRecovered)
+        #expect(abs(result.worstLag - plan.lagAtRestart) < 1)
+        #expect(plan.recoveryAfterFailure == .infinity)
+    }
+
     @Test("A long round trip and few connections: connections are the bottleneck")
     func connectionsLimit() {
         let plan = CapacityPlan(
@@ -122,6 +156,7 @@ struct CapacityPlanTests {
         "A value outside of its range: the fault names the option",
         arguments: [
             "rate", "peak", "round-trip", "payload", "held-share", "streams", "cores", "zones", "partitions",
+            "workers",
         ])
     func faults(option: String) throws {
         let load = load {
@@ -134,6 +169,7 @@ struct CapacityPlanTests {
             case "streams": $0.streams = 0
             case "cores": $0.cores = 0
             case "zones": $0.zones = 0
+            case "workers": $0.workers = 0
             default: $0.partitions = 0
             }
         }
@@ -244,7 +280,7 @@ struct FleetSimulationTests {
         load.peakFactor = 1
         let plan = CapacityPlan(load)
         #expect(plan.recoveryAfterFailure == .infinity)
-        #expect(plan.warnings.contains { $0.contains("no time to catch up") })
+        #expect(plan.warnings.contains { $0.contains("can carry 11,580") })
         var simulation = FleetSimulation(plan)
         #expect(!simulation.run(.zoneLost).isRecovered)
     }

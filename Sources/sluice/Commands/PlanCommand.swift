@@ -40,6 +40,9 @@ struct PlanCommand: ParsableCommand {
     @Option(help: ArgumentHelp("Partitions of the jobs topic. Default: a recommendation.", valueName: "n"))
     var partitions: Int?
 
+    @Option(help: ArgumentHelp("Workers, those that may fail included. Default: computed.", valueName: "n"))
+    var workers: Int?
+
     @Option(help: ArgumentHelp("Zones of which one may be lost; 1: one worker may fail.", valueName: "n"))
     var zones = CapacityLoad().zones
 
@@ -102,6 +105,7 @@ struct PlanCommand: ParsableCommand {
         load.heldShare = heldShare
         load.holdTime = hold.seconds
         load.partitions = partitions
+        load.workers = workers
         load.zones = zones
         load.cores = cores
         load.coreUse = coreUse
