@@ -9,13 +9,15 @@ DESTDIR ?=
 BINARY ?= .build/release/sluice
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo test bench bench-connection bench-core bench-store bench-simulator fuzz fuzz-merge fuzz-build simulate simulate-mutations simulate-mechanical chaos check-deploy format lint clean dependencies test-dependencies toolchain
+.PHONY: help build install deb image sbom demo test bench bench-connection bench-core bench-store bench-simulator fuzz fuzz-merge fuzz-build simulate simulate-mutations simulate-mechanical chaos check-deploy format lint clean dependencies test-dependencies toolchain
 
 help:
 	@echo 'make demo     builds, starts an embedded Kafka, an APNs simulator and a worker, and pushes a load through them'
 	@echo 'make test     builds and runs all tests'
 	@echo 'make build    release build: .build/release/sluice'
 	@echo 'make install  copies it to /usr/local/bin, or to DESTDIR/PREFIX/bin'
+	@echo 'make deb      Debian package with the Swift runtime linked statically: .build/debian'
+	@echo 'make image    image from the package, by buildah: .build/image; make sbom prints its bill of materials'
 	@echo 'make bench    measurements of Benchmarks/README.md'
 	@echo 'make bench-connection  the connection layer: each figure with its bound, a quarter of an hour'
 	@echo 'make bench-core  the delivery machine and its tables: each figure with its bound, about two minutes'
@@ -48,6 +50,16 @@ install:
 	@test -x '$(BINARY)' || $(MAKE) build
 	@install -d '$(DESTDIR)$(PREFIX)/bin'
 	@install -m 755 '$(BINARY)' '$(DESTDIR)$(PREFIX)/bin/sluice'
+
+deb: toolchain dependencies
+	@SWIFT='$(SWIFT)' Deploy/debian/build
+
+image: toolchain dependencies
+	@SWIFT='$(SWIFT)' Deploy/image/build
+
+sbom:
+	@test -x '$(BINARY)' || $(MAKE) build
+	@Deploy/image/sbom '$(BINARY)'
 
 # Tests of whole workers run apart from the others, because they block threads that the others' timing depends on. They
 # mostly wait, so their parts run at the same time, except on real brokers, which some tests pause.
