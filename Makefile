@@ -9,7 +9,7 @@ DESTDIR ?=
 BINARY ?= .build/release/sluice
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb image sbom demo test bench bench-connection bench-core bench-store bench-simulator fuzz fuzz-merge fuzz-build simulate simulate-mutations simulate-mechanical chaos check-deploy format lint clean dependencies test-dependencies toolchain
+.PHONY: help build install deb image sbom demo test bench bench-connection bench-core bench-store bench-simulator soak fuzz fuzz-merge fuzz-build simulate simulate-mutations simulate-mechanical chaos check-deploy format lint clean dependencies test-dependencies toolchain
 
 help:
 	@echo 'make demo     builds, starts an embedded Kafka, an APNs simulator and a worker, and pushes a load through them'
@@ -23,6 +23,7 @@ help:
 	@echo 'make bench-core  the delivery machine and its tables: each figure with its bound, about two minutes'
 	@echo 'make bench-store  the retry store with ten million pushes: each figure with its bound; the longest of all'
 	@echo 'make bench-simulator  the device simulator: memory, pushes a second, the page in Chromium; about three minutes'
+	@echo 'make soak     80 % of the capacity under faults of APNs, audited at the end: MINUTES=60'
 	@echo 'make fuzz     libFuzzer on the HTTP/2 client, until it finds a fault or is stopped'
 	@echo 'make simulate  the delivery core in worlds full of faults: SEEDS=1000 EVENTS=10000 (of each seed) FIRST=1 JOBS=2;'
 	@echo '               SHRINK=1 looks for the smallest run that breaks the same promise'
@@ -105,6 +106,14 @@ bench-simulator: toolchain test-dependencies
 	@$(SWIFT) build -c release
 	@Benchmarks/simulator $(ARGS)
 
+MINUTES ?= 60
+
+# Ends by itself, some minutes after MINUTES.
+soak: toolchain dependencies
+	@$(SWIFT) build -c release --product sluice
+	@$(SWIFT) build -c release --product sluice-bench
+	@Benchmarks/soak --minutes $(MINUTES) $(ARGS)
+
 # New inputs are written to .build/fuzz/corpus, failed inputs to .build/fuzz/failures.
 # ARGS are libFuzzer's: `make fuzz ARGS='-runs=1000000'`. `make fuzz-merge` adds new inputs to the kept corpus.
 FUZZ_CORPUS = Tests/Fuzz/Corpus/frames
@@ -156,7 +165,7 @@ FAULTS ?= 60
 SECONDS ?= 900
 SEED ?=
 
-# Bounded by SECONDS, after which no further fault begins. Prints its seed.
+# Bounded by SECONDS, after which no further fault begins. Prints its seed. An hour: FAULTS=100000 SECONDS=3600.
 chaos: toolchain test-dependencies
 	@test -n "$(SLUICE_TEST_BOOTSTRAP_SERVERS)" || { \
 		echo 'make chaos: SLUICE_TEST_BOOTSTRAP_SERVERS must name real Kafka brokers: the embedded cluster has no transactions' >&2; exit 64; }

@@ -9,7 +9,7 @@ struct BenchCommand: ParsableCommand {
             ConnectionCommand.self, OpenLoopCommand.self, GrowthCommand.self, FairnessCommand.self,
             PriorityCommand.self, FloorCommand.self, FaultCommand.self, AllocationsCommand.self,
             HeadersCommand.self, Scheduler.self, Gateway.self, ReturnCommand.self,
-            CoreCommand.self, StoreCommand.self, DevicesCommand.self,
+            CoreCommand.self, StoreCommand.self, DevicesCommand.self, SoakCommand.self,
         ])
 
     struct Gateway: ParsableCommand {
