@@ -5,7 +5,7 @@ import Synchronization
 /// Answers of the admin endpoint. The endpoint answers from the process's start on, and about a worker once there is
 /// one.
 public final class AdminEndpoints: Sendable {
-    private let attached = Mutex<SnapshotCache?>(nil)
+    private let attached = Mutex<Attached?>(nil)
     /// Whether a summary is under way.
     let isSummarizing = Atomic<Bool>(false)
     /// Time within which a loop must answer; a slower loop counts as stuck.
@@ -29,14 +29,25 @@ public final class AdminEndpoints: Sendable {
 
     /// Attaches a worker that has been started.
     public func attach(_ source: AdminSource) {
-        let shared = SnapshotCache(source, patience: patience, freshness: freshness, now: now)
-        attached.withLock { $0 = shared }
+        func cache(isDetailed: Bool) -> SnapshotCache {
+            SnapshotCache(
+                source, isDetailed: isDetailed, patience: patience, freshness: freshness, now: now)
+        }
+        let new = Attached(probes: cache(isDetailed: false), details: cache(isDetailed: true))
+        attached.withLock { $0 = new }
     }
 
     /// Detaches the worker, which has ended. The store is closed, and the endpoint no longer holds it.
     public func detach() { attached.withLock { $0 = nil } }
 
-    var worker: SnapshotCache? { attached.withLock { $0 } }
+    /// A worker that answers, asked for details or, for probes, without.
+    private struct Attached {
+        var probes: SnapshotCache
+        var details: SnapshotCache
+    }
+
+    var worker: SnapshotCache? { attached.withLock { $0?.details } }
+    var probed: SnapshotCache? { attached.withLock { $0?.probes } }
 
     /// Handlers by path, for ``AdminServer``.
     public var routes: [String: AdminServer.Handler] {
@@ -54,14 +65,14 @@ public final class AdminEndpoints: Sendable {
     public func isLive() async -> Bool { await live().status == 200 }
 
     private func live() async -> AdminResponse {
-        guard let worker else { return Liveness.starting }
+        guard let worker = probed else { return Liveness.starting }
         // The loops aren't asked, because they may block meanwhile.
         if worker.source.stop()?.isInTime == true { return Liveness.stopping }
         return Liveness(await worker.snapshot(), loops: worker.source.loops).response
     }
 
     private func ready() async -> AdminResponse {
-        guard let worker else { return Readiness.starting }
+        guard let worker = probed else { return Readiness.starting }
         return Readiness(await worker.snapshot(), loops: worker.source.loops).response
     }
 

@@ -14,6 +14,8 @@ final class AdminHandler: HTTPHandler {
 
     /// Paths whose answers have a budget of their own, so that no other request keeps them waiting.
     private static let probePaths: Set<String> = ["/livez", "/readyz"]
+    /// Paths whose answers are quick, so that a client may end its side of the connection before.
+    private static let quickPaths = probePaths.union(["/metrics", "/store"])
 
     init(
         loop: EventLoop, routes: [String: AdminServer.Handler], hosts: AllowedHosts,
@@ -69,7 +71,8 @@ final class AdminHandler: HTTPHandler {
         }
         return .waiter(
             PendingAnswer(
-                wanted, route, budget: budget, deadline: server.loop.now + handling, executor, server))
+                wanted, route, budget: budget, outlivesInput: Self.quickPaths.contains(request.path),
+                deadline: server.loop.now + handling, executor, server))
     }
 
     func fault(_ fault: HTTPFault) -> HTTPResponse { AdminResponse.error(fault.status, fault.text).response }
@@ -94,6 +97,7 @@ private final class Budget {
 /// A request whose answer is being found. The end of its connection cancels the search.
 private final class PendingAnswer: HTTPWaiter {
     let deadline: MonotonicTime
+    let outlivesInput: Bool
     private let budget: Budget
     private let found: Found
     private let search: Task<Void, Never>
@@ -106,11 +110,12 @@ private final class PendingAnswer: HTTPWaiter {
 
     init(
         _ request: AdminRequest, _ handler: @escaping AdminServer.Handler, budget: Budget,
-        deadline: MonotonicTime,
+        outlivesInput: Bool, deadline: MonotonicTime,
         _ executor: LoopExecutor, _ server: HTTPServer
     ) {
         self.budget = budget
         self.deadline = deadline
+        self.outlivesInput = outlivesInput
         let found = Found()
         self.found = found
         search = Task(executorPreference: executor) {

@@ -45,6 +45,7 @@ public final class AdminServer: Sendable {
             limits.head = transfer
             limits.body = transfer
             limits.stall = transfer
+            limits.unsent = 64 << 20
             limits.parser.head = 8 << 10
             // No request has a body. A small body is read so that its request can be refused by name.
             limits.parser.body = 64 << 10

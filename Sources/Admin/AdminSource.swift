@@ -6,8 +6,8 @@ import Synchronization
 public struct AdminSource: Sendable {
     /// Names of the loops that `ask` asks.
     public var loops: [String]
-    /// Calls its argument once for each loop that turns, on any thread.
-    public var ask: @Sendable (@escaping @Sendable (LoopAnswer) -> Void) -> Void
+    /// Calls its last argument once for each loop that turns, on any thread. The first is whether details are wanted.
+    public var ask: @Sendable (_ isDetailed: Bool, @escaping @Sendable (LoopAnswer) -> Void) -> Void
     /// The worker's store; nil when the worker has none.
     public var store: RetryStore?
     /// Returns the orderly stop that is under way or done; nil when there is none. Any thread.
@@ -15,7 +15,7 @@ public struct AdminSource: Sendable {
 
     public init(
         loops: [String], store: RetryStore? = nil, stop: @escaping @Sendable () -> WorkerStop? = { nil },
-        ask: @escaping @Sendable (@escaping @Sendable (LoopAnswer) -> Void) -> Void
+        ask: @escaping @Sendable (Bool, @escaping @Sendable (LoopAnswer) -> Void) -> Void
     ) {
         self.loops = loops
         self.store = store
@@ -25,7 +25,9 @@ public struct AdminSource: Sendable {
 
     /// Creates the source of a worker's answers.
     public init(_ worker: Worker) {
-        self.init(loops: worker.loopNames, store: worker.store, stop: { worker.stop }) { worker.ask($0) }
+        self.init(loops: worker.loopNames, store: worker.store, stop: { worker.stop }) {
+            worker.ask(isDetailed: $0, $1)
+        }
     }
 }
 
@@ -45,9 +47,9 @@ extension WorkerSnapshot {
 
 extension AdminSource {
     /// Asks all loops, and waits `patience` at most.
-    func snapshot(for patience: Duration) async -> WorkerSnapshot {
+    func snapshot(for patience: Duration, isDetailed: Bool) async -> WorkerSnapshot {
         let gathered = Gathered(count: loops.count)
-        ask { gathered.add($0) }
+        ask(isDetailed) { gathered.add($0) }
         _ = await gathered.isComplete.wait(for: patience)
         var snapshot = gathered.snapshot
         snapshot.stop = stop()

@@ -7,6 +7,8 @@ final class SnapshotCache: Sendable {
     typealias Clock = @Sendable () -> ContinuousClock.Instant
 
     let source: AdminSource
+    /// Whether the loops are asked for details.
+    private let isDetailed: Bool
     private let patience: Duration
     /// Time for which a snapshot serves later requests.
     private let freshness: Duration
@@ -25,8 +27,11 @@ final class SnapshotCache: Sendable {
         case ask
     }
 
-    init(_ source: AdminSource, patience: Duration, freshness: Duration, now: @escaping Clock) {
+    init(
+        _ source: AdminSource, isDetailed: Bool, patience: Duration, freshness: Duration, now: @escaping Clock
+    ) {
         self.source = source
+        self.isDetailed = isDetailed
         self.patience = patience
         self.freshness = freshness
         self.now = now
@@ -43,7 +48,7 @@ final class SnapshotCache: Sendable {
         case .wait(let reply): return await reply.waitUnlessCancelled() ?? WorkerSnapshot()
         case .ask:
             // Continues when the request is cancelled, because other requests may wait for it.
-            let snapshot = await source.snapshot(for: patience)
+            let snapshot = await source.snapshot(for: patience, isDetailed: isDetailed)
             let waiting = state.withLock { state in
                 state.latest = (snapshot, now())
                 return exchange(&state.waiting, with: nil) ?? []

@@ -71,7 +71,9 @@ extension WorkerMetrics {
             "Times from the moment at which a push was due to its outcome, without pushes that wait for their device.",
             -10...12, named.map { .init(["app": $0], .histogram($1.latency)) })
         metrics.histogram(
-            "job_pickup_latency_seconds", "Times from the poll of a push to its first sending.", -10...12,
+            "job_pickup_latency_seconds",
+            "Times from the poll of a push, or from deliver-at, to its first sending, without pushes that wait for their device.",
+            -10...12,
             named.map { .init(["app": $0], .histogram($1.pickup)) })
         metrics.gauge(
             "app_queue_depth", "Pushes of an app that wait for a stream.",

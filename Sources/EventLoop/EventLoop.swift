@@ -53,25 +53,19 @@ public final class EventLoop: @unchecked Sendable {
         epoll = epoll_create1(Int32(EPOLL_CLOEXEC))
         guard epoll >= 0 else { throw SystemError(call: "epoll_create1") }
         wakeDescriptor = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
-        guard wakeDescriptor >= 0 else {
-            let error = SystemError(call: "eventfd")
-            close(epoll)
-            throw error
-        }
+        // From here on all properties have values, so that `deinit` closes the descriptors of a failed loop.
+        guard wakeDescriptor >= 0 else { throw SystemError(call: "eventfd") }
         var event = epoll_event()
         event.events = EPOLLIN.rawValue
         event.data.u64 = Self.wakeToken
         guard epoll_ctl(epoll, EPOLL_CTL_ADD, wakeDescriptor, &event) == 0 else {
-            let error = SystemError(call: "epoll_ctl")
-            close(epoll)
-            close(wakeDescriptor)
-            throw error
+            throw SystemError(call: "epoll_ctl")
         }
     }
 
     deinit {
         close(epoll)
-        close(wakeDescriptor)
+        if wakeDescriptor >= 0 { close(wakeDescriptor) }
     }
 
     // MARK: Any thread

@@ -30,10 +30,16 @@ package protocol HTTPStreamSource: AnyObject {
 package protocol HTTPWaiter: AnyObject {
     /// Time at which the wait ends without success.
     var deadline: MonotonicTime { get }
+    /// Whether the answer is wanted although the client sends nothing more. A closed connection looks the same.
+    var outlivesInput: Bool { get }
     /// Returns the answer when the condition holds, nil otherwise.
     func poll() -> HTTPResponse?
     /// Returns the answer at the deadline.
     func expired() -> HTTPResponse
+}
+
+extension HTTPWaiter {
+    package var outlivesInput: Bool { false }
 }
 
 /// State of a work after a step.

@@ -86,6 +86,11 @@ final class HTTPConnection: ReadinessHandler {
         return false
     }
 
+    private var outlivesInput: Bool {
+        if case .waiting(let waiter) = phase { return waiter.outlivesInput }
+        return false
+    }
+
     var isStreaming: Bool {
         if case .streaming = phase { return true }
         return false
@@ -103,13 +108,19 @@ final class HTTPConnection: ReadinessHandler {
     var isReplaceable: Bool {
         let (now, patience) = (server.loop.now, server.limits.patience)
         switch phase {
-        case .reading where isFresh: return since + server.limits.grace <= now
+        case .reading where isFresh: return since + server.limits.grace <= now && !hasArrived
         case .reading where output.isEmpty && !isBehind:
-            return request == nil && !parser.isAmid || since + patience <= now
+            return request == nil && !parser.isAmid ? !hasArrived : since + patience <= now
         case .reading, .closing: return waitsForClient && progress + patience <= now
         case .lingering: return true
         case .waiting, .streaming, .working, .closed: return false
         }
+    }
+
+    /// Whether bytes have arrived that were not read yet.
+    private var hasArrived: Bool {
+        var byte: UInt8 = 0
+        return recv(descriptor, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) > 0
     }
 
     func pump() {
@@ -145,6 +156,7 @@ final class HTTPConnection: ReadinessHandler {
         descriptor = -1
         phase = .closed
         deadline = .distantFuture
+        server.noteUnsent(-output.count)
         output.removeAll()
         server.remove(self)
     }
@@ -341,14 +353,18 @@ final class HTTPConnection: ReadinessHandler {
     private func append(_ bytes: [UInt8]) {
         if output.isEmpty { progress = server.loop.now }
         bytes.withUnsafeBytes { output.append($0) }
+        server.noteUnsent(bytes.count)
     }
 
     private func flush() {
+        // Clients that read nothing must not take all memory.
+        defer { if server.hasTooMuchUnsent, !output.isEmpty { close() } }
         while descriptor >= 0, !output.isEmpty {
             let bytes = output.readable
             let count = send(descriptor, bytes.baseAddress, bytes.count, Int32(MSG_NOSIGNAL))
             if count > 0 {
                 output.consume(count)
+                server.noteUnsent(-count)
                 progress = server.loop.now
                 continue
             }
@@ -367,7 +383,7 @@ final class HTTPConnection: ReadinessHandler {
     private func settle() {
         guard descriptor >= 0 else { return }
         // A client that leaves needs no answer that is still to come.
-        if sawEnd, isExpectingNews { return close() }
+        if sawEnd, isExpectingNews, !outlivesInput { return close() }
         if output.isEmpty {
             if case .closing = phase {
                 shutdown(descriptor, Int32(SHUT_WR))

@@ -29,6 +29,8 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
         package var stall: Duration = .seconds(30)
         /// Time from the end of an answer to the end of the connection, if the client does not close.
         package var linger: Duration = .seconds(2)
+        /// Most bytes of answers that the clients of all connections have not read. A connection beyond ends.
+        package var unsent = 256 << 20
         /// Time between signs of life on a stream without news.
         package var heartbeat: Duration = .seconds(15)
         package var parser = HTTPRequestParser.Limits()
@@ -47,6 +49,8 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
     private var connections: [ObjectIdentifier: HTTPConnection] = [:]
     /// Connections in the order in which they are asked to give way, and ended ones until the next tidying.
     private var order: Deque<HTTPConnection> = []
+    /// Bytes of answers that the system has not taken yet, of all connections.
+    private var unsent = 0
     private var isPaused = false
     private(set) var isStopping = false
     private var timer: TimerID?
@@ -114,6 +118,11 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
         if order.count > 2 * connections.count + Self.mostAsked { order.removeAll { $0.isClosed } }
         resume()
     }
+
+    /// Counts bytes of answers that wait for their client, or that no longer wait.
+    func noteUnsent(_ change: Int) { unsent += change }
+
+    var hasTooMuchUnsent: Bool { unsent > limits.unsent }
 
     /// Accepts again, because a connection has ended or may give way.
     func resume() {

@@ -14,7 +14,8 @@ public final class ExponentialHistogram {
     static let bucketCount = (highest - lowest) * perOctave + 1
 
     private let counts = UnsafeMutablePointer<UInt64>.allocate(capacity: bucketCount)
-    private var nanoseconds: UInt64 = 0
+    /// Sum of all durations in seconds.
+    private var sum = 0.0
     private var exemplar: Exemplar?
 
     public init() { counts.initialize(repeating: 0, count: Self.bucketCount) }
@@ -25,13 +26,13 @@ public final class ExponentialHistogram {
     @inline(__always)
     public func record(nanoseconds duration: UInt64) {
         counts[Self.bucket(of: duration)] &+= 1
-        nanoseconds &+= duration
+        sum += Double(duration) * 1e-9
     }
 
-    /// Counts one duration; a negative duration counts as zero.
+    /// Counts one duration. A negative duration counts as zero, a duration above 2^22 s (48 days) as that.
     @inline(__always)
     public func record(milliseconds duration: Int64) {
-        record(nanoseconds: UInt64(max(0, duration)) &* 1_000_000)
+        record(nanoseconds: UInt64(min(max(0, duration), 1000 << Int64(Self.highest))) &* 1_000_000)
     }
 
     /// Time of the last exemplar, in milliseconds since the epoch; 0 without one.
@@ -44,7 +45,7 @@ public final class ExponentialHistogram {
     public func snapshot() -> HistogramSnapshot {
         HistogramSnapshot(
             counts: Array(UnsafeBufferPointer(start: counts, count: Self.bucketCount)),
-            sum: Double(nanoseconds) / 1e9, exemplar: exemplar)
+            sum: sum, exemplar: exemplar)
     }
 
     /// Returns the bucket whose bounds hold a duration: more than the bound below, at most the bound above.

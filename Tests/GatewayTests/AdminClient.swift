@@ -45,6 +45,9 @@ final class AdminClient {
 
     deinit { leave() }
 
+    /// Ends this side of the connection; answers still arrive.
+    func finishSending() { shutdown(descriptor, Int32(SHUT_WR)) }
+
     /// Closes the connection.
     func leave() {
         if descriptor >= 0 { close(descriptor) }
@@ -68,10 +71,10 @@ final class AdminClient {
     }
 
     /// Returns all bytes until the server closes the connection.
-    func receiveAll() -> String {
+    func receiveAll(atMost most: Int = .max) -> String {
         var all: [UInt8] = []
         var buffer = [UInt8](repeating: 0, count: 65_536)
-        while true {
+        while all.count < most {
             let count = recv(descriptor, &buffer, buffer.count, 0)
             if count <= 0 { break }
             all += buffer[..<count]
@@ -86,6 +89,7 @@ final class AdminClient {
         while true {
             if let answer = Self.answer(all), answer.body.utf8.count >= answer.length { return answer }
             let count = recv(descriptor, &buffer, buffer.count, 0)
+            if count < 0, errno == EINTR { continue }
             guard count > 0 else {
                 ending = count == 0 ? "the server closed the connection" : String(cString: strerror(errno))
                 return Self.answer(all)

@@ -32,7 +32,7 @@ struct AdminEndpointTests {
                 AdminSource(
                     loops: ["kafka", "shard-0", "shard-1"], store: store,
                     stop: { [unowned self] in stop.withLock { $0 } }
-                ) { [unowned self] answer in
+                ) { [unowned self] _, answer in
                     if let intake = intake.withLock({ $0 }) { answer(.intake(intake)) }
                     for (index, counters) in shards.withLock({ $0 }) { answer(.shard(index, counters)) }
                     for loop in ended.withLock({ $0 }) { answer(.ended(loop)) }
@@ -203,7 +203,8 @@ struct AdminEndpointTests {
             apps[1].reasons[Int(Reason.unregistered.rawValue)] = 3
             $0[0]!.apps = ["news": apps[0]]
             $0[1]!.apps = ["news": apps[1], "": AppFigures()]
-            var figures = CredentialFigures(report: CredentialReport(name: "app news", environment: .development))
+            var figures = CredentialFigures(
+                report: CredentialReport(name: "app news", environment: .development))
             figures.pools.stopped = 1
             figures.pools.connections[1] = 4
             $0[0]!.credentials = ["app news": figures]

@@ -78,6 +78,31 @@ struct AdminServerTests {
         }
     }
 
+    @Test func clientThatEndsItsSideReceivesTheAnswerOfAProbe() throws {
+        let server = try server(["/livez": { _ in .json(200, [:]) }])
+        let client = try server.client()
+        client.send(AdminClient.request("GET", "/livez"))
+        client.finishSending()
+        #expect(client.answer()?.status == 200)
+    }
+
+    @Test func clientsThatReadNothingAreDisconnectedBeyondTheLimitOfBytes() throws {
+        let large = AdminResponse(status: 200, contentType: "text/plain", body: Data(count: 24 << 20))
+        let taken = Atomic<Int>(0)
+        let server = try server([
+            "/large": { _ in
+                taken.add(1, ordering: .relaxed)
+                return large
+            }, "/livez": { _ in .json(200, [:]) },
+        ]) { $0.transfer = .seconds(600) }
+        let deaf = try (0..<12).map { _ in try server.client() }
+        for client in deaf { client.send(AdminClient.request("GET", "/large")) }
+        try eventually("all requests were answered") { taken.load(ordering: .relaxed) == deaf.count }
+        #expect(try server.get("/livez").status == 200)
+        let whole = deaf.count { $0.receiveAll(atMost: 25 << 20).utf8.count > 24 << 20 }
+        #expect((1...4).contains(whole))
+    }
+
     @Test func headRequestReceivesTheHeadAlone() throws {
         let server = try server(Self.echo)
         let client = try server.client()

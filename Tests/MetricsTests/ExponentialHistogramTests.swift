@@ -48,7 +48,16 @@ struct ExponentialHistogramTests {
         let buckets = histogram.snapshot().classicBuckets(-2...2)
         #expect(buckets.map(\.bound) == [0.25, 0.5, 1, 2, 4])
         #expect(buckets.map(\.count) == [1, 2, 3, 4, 4])
-        #expect(histogram.snapshot().sum == 2.501)
+        #expect(abs(histogram.snapshot().sum - 2.501) < 1e-9)
+    }
+
+    @Test("durations of centuries do not wrap the sum")
+    func sumsOfLongDurations() {
+        let histogram = ExponentialHistogram()
+        for _ in 0..<10 { histogram.record(milliseconds: .max) }
+        #expect(abs(histogram.snapshot().sum - 41_943_040) < 1)
+        for _ in 0..<2 { histogram.record(nanoseconds: .max) }
+        #expect(histogram.snapshot().sum > 3.6e10)
     }
 
     @Test(

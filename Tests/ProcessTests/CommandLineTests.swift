@@ -22,7 +22,7 @@ struct CommandLineTests {
         for status in ["0", "1", "64", "65", "69", "70", "75", "78"] {
             #expect(help.standardOutput.contains("\n  \(status) "), "\(status) is not documented")
         }
-        #expect(try sluice("--version").standardOutput == "0.1.0\n")
+        #expect(try sluice("--version").standardOutput.hasPrefix("sluice 0.1.0"))
         #expect(try sluice("nonsense").exit == .status(64))
         #expect(try sluice("produce").exit == .status(64))
         #expect(try sluice("kafka", "--topic", "a:0").exit == .status(64))

@@ -51,8 +51,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     private var copyPositions: [Int32: Int64] = [:]
     /// The store's last failure; nil while the store works.
     private(set) var storeFailure: RetryStoreError?
-    /// Timestamp of the last polled record by partition, in milliseconds since the epoch.
-    private var polledTimestamps: [Int32: Int64] = [:]
+    /// Positions of the reading by partition, for the lag.
+    private var readings: [Int32: Reading] = [:]
     /// librdkafka's last statistics by client.
     private(set) var statistics: [String: String] = [:]
     private var isPolling = false
@@ -130,6 +130,14 @@ final class Intake: TimerHandler, @unchecked Sendable {
         var target: ((KafkaConsumerEvent) -> Void)?
     }
 
+    /// Position of a partition's reading beyond the machine's.
+    private struct Reading {
+        /// Timestamp of the last polled record, in milliseconds since the epoch; nil before the first.
+        var timestamp: Int64?
+        /// End of the log that the reading has reached; 0 before.
+        var end: Int64 = 0
+    }
+
     func start() {
         questions.start()
         loop.start()
@@ -198,24 +206,31 @@ final class Intake: TimerHandler, @unchecked Sendable {
         for index in 0..<count {
             let record = batch[index]
             guard index == count - 1 || batch[index + 1].partition != record.partition else { continue }
-            polledTimestamps[record.partition] = record.timestampMilliseconds
+            // Anyone who produces chooses the timestamp.
+            let timestamp = record.timestampMilliseconds
+            readings[record.partition, default: Reading()].timestamp =
+                JobLimits.instant.contains(timestamp) ? timestamp : wallClockMilliseconds()
         }
     }
 
     /// Returns the distance of a partition's reading from the end of its log, as of the last fetch.
     func lag(of report: PartitionReport) -> PartitionLag {
         let partition = TopicPartition(report.topic, report.partition)
-        guard let high = consumer.watermarks(of: partition)?.high else {
+        guard let watermarks = consumer.watermarks(of: partition) else {
             return PartitionLag(partition: report.partition, records: nil, uncommitted: nil, seconds: 0)
         }
-        let records = max(0, high - max(report.end, report.watermark))
+        let reading = readings[report.partition] ?? Reading()
+        let first = max(report.watermark, watermarks.low)
+        let records = max(0, watermarks.high - max(report.end, first, reading.end))
+        // All is finished and read: what lies between is no record.
+        let isDone = records == 0 && report.outstanding == 0
         var seconds = 0.0
-        if records > 0, let timestamp = polledTimestamps[report.partition] {
+        if records > 0, let timestamp = reading.timestamp {
             seconds = Double(max(0, wallClockMilliseconds() - timestamp)) / 1e3
         }
         return PartitionLag(
-            partition: report.partition, records: records, uncommitted: max(0, high - report.watermark),
-            seconds: seconds)
+            partition: report.partition, records: records,
+            uncommitted: isDone ? 0 : max(0, watermarks.high - first), seconds: seconds)
     }
 
     /// Keeps the statistics that a producer of the worker reported.
@@ -375,7 +390,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     private func handle(_ event: KafkaConsumerEvent) {
         switch event {
-        case .assigned(let assigned): machine.assigned(assigned.map(\.partition), at: time)
+        case .assigned(let assigned):
+            for each in assigned { readings[each.partition] = nil }
+            machine.assigned(assigned.map(\.partition), at: time)
         case .revoked(let revoked): machine.revoked(revoked.map(\.partition), isLost: false, at: time)
         case .lost(let lost): machine.revoked(lost.map(\.partition), isLost: true, at: time)
         case .committed(let result):
@@ -401,7 +418,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
                 "librdkafka consumer wrote a log line",
                 metadata: ["facility": "\(line.facility)", "text": "\(line.message)"])
         case .statistics(let text): note(statistics: text, of: "consumer")
-        case .endOfPartition: break
+        case .endOfPartition(let partition, let offset):
+            readings[partition.partition, default: Reading()].end = offset
         }
         act()
     }

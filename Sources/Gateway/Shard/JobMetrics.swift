@@ -47,15 +47,16 @@ final class JobMetrics {
     /// Measures a push of an app that has ended.
     func measure(_ outcome: borrowing Outcome, of job: borrowing Job, at now: Int64) {
         let row = Int(job.app)
+        // A push that waits for its device takes as long as the device does.
+        guard job.push.delivery == .accept else { return }
         if let sent = outcome.firstSentMilliseconds {
-            rows[row].pickup.record(milliseconds: sent - job.polledMilliseconds)
+            let due = max(job.polledMilliseconds, job.push.deliverAtMilliseconds ?? 0)
+            rows[row].pickup.record(milliseconds: sent - due)
         }
         switch outcome.kind {
         case .accepted, .rejected, .undeliverable: break
         case .confirmed, .expired, .superseded, .cancelled, .tooLate, .notFound, .applied: return
         }
-        // A push that waits for its device takes as long as the device does.
-        guard job.push.delivery == .accept else { return }
         let due = max(job.push.createdMilliseconds, job.push.deliverAtMilliseconds ?? 0)
         let latency = rows[row].latency
         latency.record(milliseconds: now - due)

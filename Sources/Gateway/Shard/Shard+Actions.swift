@@ -106,9 +106,9 @@ extension Shard {
 
     // MARK: Ends
 
-    /// Writes the outcome of a job that no app has.
-    func write(_ outcome: borrowing Outcome, source: OutcomeSource) {
-        metrics.count(outcome, app: nil)
+    /// Writes the outcome of a job that has no place in the table. `app` is nil for a job that no app has.
+    func write(_ outcome: borrowing Outcome, source: OutcomeSource, app: UInt16? = nil) {
+        metrics.count(outcome, app: app)
         produce(outcome, source)
     }
 

@@ -115,6 +115,6 @@ extension Shard {
         refuse(
             push, incoming.record,
             OutcomeSource(record: incoming.record, partitionSlot: incoming.partitionSlot), .undeliverable,
-            cause: .deviceLimit)
+            cause: .deviceLimit, app: route(of: push)?.app)
     }
 }

@@ -125,10 +125,8 @@ extension Shard {
         guard
             let route = route(of: push)
         else {
-            metrics.count(push.isBroadcast ? .broadcast : .push, app: nil)
-            return refuse(push, record, source, .undeliverable, cause: .noCredential)
+            return refuse(push, record, source, .undeliverable, cause: .noCredential, app: nil)
         }
-        metrics.count(push.isBroadcast ? .broadcast : .push, app: route.app)
         let job = Job(
             push: push, record: record, target: route.target, polledMilliseconds: wallMilliseconds,
             partition: record.partition, offset: record.offset, heldBytes: InFlightBytes.size(of: record),
@@ -139,6 +137,7 @@ extension Shard {
             askForTurnEnd()
             return push.release()
         }
+        metrics.count(push.isBroadcast ? .broadcast : .push, app: route.app)
         settle(job, settlement)
     }
 
@@ -208,16 +207,17 @@ extension Shard {
         jobs.insert(successor, at: slot)
     }
 
-    /// Ends a push that has no route.
+    /// Ends a push that has no route, or no room. `app` is nil without a route.
     func refuse(
         _ push: PushJob, _ record: ConsumedRecord, _ source: OutcomeSource, _ kind: OutcomeKind,
-        cause: OutcomeCause
+        cause: OutcomeCause, app: UInt16?
     ) {
+        metrics.count(push.isBroadcast ? .broadcast : .push, app: app)
         var outcome = Outcome(
             kind, of: push, sourceTopic: sourceTopic, partition: record.partition, offset: record.offset,
             polledMilliseconds: wallMilliseconds, finishedMilliseconds: wallMilliseconds)
         outcome.cause = cause
-        write(outcome, source: source)
+        write(outcome, source: source, app: app)
         push.release()
         free(record)
     }
@@ -226,7 +226,7 @@ extension Shard {
 
     private func accept(_ control: ControlJob, _ incoming: IncomingRecord, _ source: OutcomeSource) {
         let record = incoming.record
-        metrics.count(control.detail.kind, app: nil)
+        if !incoming.isReplay { metrics.count(control.detail.kind, app: nil) }
         let (kind, count) = apply(control, incoming.device, incoming.place)
         switch machine.applied(incoming.place, isReplay: incoming.isReplay) {
         case .outcome: finish(control, incoming, kind, count, source)

@@ -365,7 +365,7 @@ extension Shard {
         remove(facts.removal, load.partitionSlot) {
             ChangelogKey.item(offset: item.offset, deviceToken: stored.push.deviceToken).encode(into: &$0)
         }
-        write(outcome, source: OutcomeSource(facts))
+        write(outcome, source: OutcomeSource(facts), app: route(of: stored.push)?.app)
         stored.push.release()
     }
 }

@@ -239,7 +239,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     private static let slotsChecked = 256
 
     /// Counters with the state of this moment.
-    func snapshot() -> ShardCounters {
+    /// - Parameter isDetailed: whether figures of apps, pools and the loop are wanted.
+    func snapshot(isDetailed: Bool = true) -> ShardCounters {
         var snapshot = counters
         snapshot.set(machine.deliveryMilestones)
         snapshot.decoding = decoder.counts
@@ -251,6 +252,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             snapshot.devicesAwaitingTurn = machine.devicesAwaitingTurn
         }
         snapshot.openConnections = pools.reduce(0) { $0 + $1.connections.openConnections }
+        guard isDetailed else { return snapshot }
         for pool in pools { snapshot.credentials[pool.name] = pool.figures }
         snapshot.apps = metrics.snapshot()
         for (number, name) in plan.appNames.enumerated() {

@@ -29,6 +29,8 @@ struct KafkaSetup {
             // Longest time until the others know that a worker has left; librdkafka's own default is 3 s.
             (name: "heartbeat.interval.ms", value: "500"),
             (name: "statistics.interval.ms", value: Self.statisticsInterval),
+            // The end of a log is known beyond its last record too: transactions leave marks that are no records.
+            (name: "enable.partition.eof", value: "true"),
         ]
         if let name = configuration.instanceID { own.append((name: "group.instance.id", value: name)) }
         consumer = KafkaProperties(own).overridden(by: common)
@@ -189,7 +191,10 @@ struct KafkaSetup {
     var changelogReader: KafkaProperties {
         var properties = consumer
         // The reader sets its own values, or these properties mean nothing to it.
-        for name in ["auto.offset.reset", "queued.max.messages.kbytes", "group.instance.id", "statistics.interval.ms"] {
+        for name in [
+            "auto.offset.reset", "queued.max.messages.kbytes", "group.instance.id", "statistics.interval.ms",
+            "enable.partition.eof",
+        ] {
             properties[name] = nil
         }
         return properties

@@ -213,9 +213,13 @@ extension Worker {
 
     /// Asks all loops, and returns at once. Each loop calls `answer` on its own thread with a copy of its state. A
     /// stuck loop never calls it. For an ended loop, `answer` is called on this thread.
-    public func ask(_ answer: @escaping @Sendable (LoopAnswer) -> Void) {
+    ///
+    /// - Parameter isDetailed: whether shards add figures of apps, pools and loops, which take longer to copy.
+    public func ask(isDetailed: Bool = true, _ answer: @escaping @Sendable (LoopAnswer) -> Void) {
         for (index, shard) in shards.enumerated() {
-            let accepted = shard.loop.execute { answer(.shard(index, shard.snapshot())) }
+            let accepted = shard.loop.execute {
+                answer(.shard(index, shard.snapshot(isDetailed: isDetailed)))
+            }
             if !accepted { answer(.ended(shard.loop.name)) }
         }
         let accepted = intake.loop.execute { [intake] in answer(.intake(intake.snapshot())) }
