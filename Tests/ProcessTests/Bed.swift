@@ -10,6 +10,8 @@ struct BedOptions {
     var partitions = 3
     /// Added to the simulator's command line.
     var simulator: [String] = []
+    /// Faults by script that the simulator plays; nil for none.
+    var faults: String?
     /// Whether the simulator models the devices, with which the recorder compares outcomes at the end. A restart of the
     /// simulator forgets them.
     var hasDevices = false
@@ -62,6 +64,8 @@ final class Bed {
     private var simulator: ChildProcess
     private let simulatorArguments: [String]
     private let simulatorPort: String
+    /// Instants between which the simulator first started, in milliseconds since the epoch, by this machine's clock.
+    let simulatorStart: ClosedRange<Int64>
     /// Address of the devices' page; nil when the simulator models no devices.
     let page: String?
     private var workers: [WorkerProcess] = []
@@ -91,6 +95,9 @@ final class Bed {
                 "--device-jobs", kafka.bootstrapServers, "--device-jobs-topic", kafka.topic("jobs"),
             ]
         }
+        if let text = options.faults {
+            devices += ["--faults", try directory.write(text, to: "faults.yaml"), "--error-budget", "off"]
+        }
         simulatorArguments =
             [
                 "simulator", "--directory", directory.path, "--stop-with-input", "--ready-file",
@@ -98,16 +105,20 @@ final class Bed {
                 "--key", "\(Self.keyID):\(Self.teamID):\(directory.file("team.p8"))",
             ] + (options.hasDevices ? ["--devices", "--http-port", "0"] : []) + options.simulator
             + devices
+        let before = Self.milliseconds
         simulator = try FakeClock.start(
             simulatorArguments + ["--port", "0"], offset: options.clockOffset, directory)
         try simulator.waits(for: "the simulator is ready") { directory.read("simulator.ready") != nil }
+        simulatorStart = before...max(before, Self.milliseconds)
         let ready = try #require(directory.read("simulator.ready")).split(separator: "\n")
         simulatorPort = String(ready[0].split(separator: ":")[1])
         page = ready.first { $0.hasPrefix("page ") }.map { String($0.dropFirst(5)) }
     }
 
     /// By the clocks of workers and simulator, in milliseconds since the epoch.
-    var now: Int64 { Int64(Date().timeIntervalSince1970 * 1_000) + clockOffset * 1_000 }
+    var now: Int64 { Self.milliseconds + clockOffset * 1_000 }
+
+    private static var milliseconds: Int64 { Int64(Date().timeIntervalSince1970 * 1_000) }
 
     // MARK: Simulator
 

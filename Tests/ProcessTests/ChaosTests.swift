@@ -15,6 +15,7 @@ import Testing
 /// | `SLUICE_TEST_CHAOS_SEED` | repeats kinds and pauses; exact moments depend on the machine |
 /// | `SLUICE_TEST_CHAOS_PAUSE` | milliseconds between faults; default: random, 500 to 4000 |
 /// | `SLUICE_TEST_CHAOS_NAMED` | 1: workers have a `POD_NAME` |
+/// | `SLUICE_TEST_CHAOS_TIMELINE` | 0: APNs has no timeline of faults (``ChaosTimeline``) |
 /// | `SLUICE_TEST_CHAOS_SECONDS` | time after which no further fault begins; default: 600 |
 /// | `SLUICE_TEST_BROKER_COMMAND` | called with `kill N` and `startone N` for broker N of 1 to 3; default: none |
 @Suite("Chaos")
@@ -72,9 +73,14 @@ struct ChaosTests {
         var random = SeededGenerator(seed: seed)
         var load = ReplicaLoad(seed: seed, live: 300, absent: 60)
         let names = (1...(Self.text("CHAOS_WORKERS").flatMap { Int($0) } ?? 3)).map { "worker-\($0)" }
-        try withBed(
-            BedOptions(partitions: 2 * names.count, simulator: ["--latency", "5", "--jitter", "20"])
-        ) { bed in
+        let timeline = Self.text("CHAOS_TIMELINE") == "0" ? nil : ChaosTimeline(seed: seed)
+        var options = BedOptions(partitions: 2 * names.count)
+        if let timeline {
+            options.faults = timeline.document
+        } else {
+            options.simulator = ["--latency", "5", "--jitter", "20"]
+        }
+        try withBed(options) { bed in
             let group = try ReplicaGroup(
                 bed, hasDefaults: true, hasPodNames: Self.text("CHAOS_NAMED") == "1",
                 brokersMayBeAway: Self.kinds.contains(.broker))
@@ -162,6 +168,10 @@ struct ChaosTests {
             try group.finish(timeout: .seconds(180))
             let restarts = group.replicas.values.reduce(0) { $0 + $1.restarts }
             report(group, episodes, loadEnd, wakings, begun, restarts)
+            if let timeline {
+                group.history.simulatorDeaths += timeline.lossInstants(
+                    start: bed.simulatorStart, until: group.now)
+            }
             try group.judge("chaos", seed: seed)
             let counts = Dictionary(grouping: group.history.outcomes, by: \.place).mapValues(\.count)
             let several = counts.filter { $0.value != 1 }
