@@ -58,10 +58,12 @@ final class TopTerminal {
     /// Returns false when nobody reads the terminal any more.
     func draw(_ frame: [TopLine], isWhole: Bool) -> Bool {
         var text = isWhole ? "\u{1B}[2J" : ""
-        for row in 0..<max(frame.count, lastFrame.count) {
+        // Rows of a larger terminal before are gone: the terminal would take its last row for them.
+        let rows = isWhole ? frame.count : max(frame.count, lastFrame.count)
+        for row in 0..<rows {
             let line = row < frame.count ? frame[row] : TopLine()
             if !isWhole, row < lastFrame.count, lastFrame[row] == line { continue }
-            text += "\u{1B}[\(row + 1);1H" + TopTerminal.ansi(line, hasColour: hasColour) + "\u{1B}[K"
+            text += "\u{1B}[\(row + 1);1H\u{1B}[K" + TopTerminal.ansi(line, hasColour: hasColour)
         }
         lastFrame = frame
         return text.isEmpty || Terminal.write(text, to: STDOUT_FILENO)
