@@ -85,7 +85,9 @@ public struct ShardCounters: Sendable, Equatable {
     public var retrying: Int { count(in: .retrying) }
 
     /// Counts of all pools.
-    public var pools: PoolCounters { credentials.values.reduce(into: PoolCounters()) { $0 += $1.pools.counters } }
+    public var pools: PoolCounters {
+        credentials.values.reduce(into: PoolCounters()) { $0 += $1.pools.counters }
+    }
 
     /// Jobs in one state.
     public func count(in state: ItemState) -> Int { states[Int(state.rawValue)] }
