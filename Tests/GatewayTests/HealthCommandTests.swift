@@ -34,11 +34,18 @@ struct HealthCommandTests {
         #expect(result.standardOutput == "")
     }
 
-    @Test func answerWithoutReasonsNamesItsStatus() throws {
-        let server = try AdminTestServer([:])
-        let result = try health(["--admin", "\(server.address)"])
-        #expect(result.exit == .status(1))
-        #expect(result.standardError.contains("http://\(server.address)/livez: status 404"))
+    @Test func answerWithoutReasonsNamesItsStatusAndError() throws {
+        let server = try AdminTestServer(["/readyz": { _ in .json(503, ["reasons": [String]()]) }])
+        let absent = try health(["--admin", "\(server.address)"])
+        #expect(absent.exit == .status(1))
+        #expect(
+            absent.standardError
+                == "sluice: http://\(server.address)/livez: status 404: there is no such path\n")
+        let silent = try health(["--ready", "--admin", "\(server.address)"])
+        #expect(silent.exit == .status(1))
+        #expect(
+            silent.standardError
+                == "sluice: http://\(server.address)/readyz: status 503, without a reason\n")
     }
 
     @Test func addressIsTheVariablesOtherwiseTheFiles() throws {

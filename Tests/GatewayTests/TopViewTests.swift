@@ -119,6 +119,7 @@ struct TopViewTests {
         func figures(_ jobs: Int, oldest: Double, expiry: Int) -> WorkerFigures {
             let text = """
                 sluice_jobs_total \(jobs)
+                sluice_topics_stopped \(jobs / 10)
                 sluice_apns_connections{credential="team",environment="production",state="active"} 2
                 sluice_queue_depth{credential="team",environment="production",priority="10"} 3
                 sluice_queue_oldest_age_seconds{credential="team",environment="production",priority="10"} \(oldest)
@@ -130,6 +131,7 @@ struct TopViewTests {
         sum.add(figures(10, oldest: 4, expiry: 100), worker: "a")
         sum.add(figures(30, oldest: 2, expiry: 50), worker: "b")
         #expect(sum.jobs == 20)
+        #expect(sum.topicsStopped == 3)
         #expect(sum.pools.count == 1)
         let pool = sum.pools[.init(credential: "team", environment: "production")]
         #expect(pool?.connections == ["active": 4])

@@ -14,7 +14,7 @@ struct HealthCommand: ParsableCommand {
 
             EXIT STATUS
               0   the worker lives, or is ready
-              1   it doesn't, isn't, or gave no answer in time
+              1   the worker doesn't live, isn't ready, or gave no answer in time
               64  the command line is wrong
               78  section admin of the configuration is wrong, or names no fixed port
             """)
@@ -65,8 +65,17 @@ enum HealthVerdict {
     /// Returns the reasons of an answer; none for a 200.
     static func reasons(_ answer: AdminCall.Answer, place: String) -> [String] {
         if answer.status == 200 { return [] }
-        let document = try? JSONSerialization.jsonObject(with: Data(answer.body)) as? [String: Any]
-        let reasons = document?["reasons"] as? [String] ?? []
-        return reasons.isEmpty ? ["\(place): status \(answer.status), without a reason"] : reasons
+        let reasons = document(of: answer)?["reasons"] as? [String] ?? []
+        return reasons.isEmpty ? [refusal(answer, place: place)] : reasons
+    }
+
+    /// Returns a text for an answer other than 200: its status, and the member `error` of its document.
+    static func refusal(_ answer: AdminCall.Answer, place: String) -> String {
+        let error = document(of: answer)?["error"] as? String ?? ""
+        return "\(place): status \(answer.status)" + (error.isEmpty ? ", without a reason" : ": \(error)")
+    }
+
+    private static func document(of answer: AdminCall.Answer) -> [String: Any]? {
+        try? JSONSerialization.jsonObject(with: Data(answer.body)) as? [String: Any]
     }
 }

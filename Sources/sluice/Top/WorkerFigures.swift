@@ -30,6 +30,7 @@ struct WorkerFigures: Sendable {
     var assigned: Double?
     /// Paused partitions by cause.
     var paused: [String: Double] = [:]
+    /// Stopped topics; of several workers, the most of any.
     var topicsStopped: Double?
 
     var store: StoreFigures?
@@ -286,12 +287,14 @@ extension WorkerFigures {
         for path in [
             \.jobs, \.pushes, \.retries, \.unanswered, \.deadLetters, \.commits, \.outstanding,
             \.outstandingLimit,
-            \.bytes, \.bytesLimit, \.assigned, \.topicsStopped, \.cpu, \.memory, \.descriptors,
+            \.bytes, \.bytesLimit, \.assigned, \.cpu, \.memory, \.descriptors,
             \.descriptorsLimit,
             \.restarts,
         ] as [WritableKeyPath<WorkerFigures, Double?>] {
             plus(path)
         }
+        // Each worker stops the same topics.
+        topicsStopped = Self.combine(topicsStopped, other.topicsStopped, max)
         for path in [\.jobLatency, \.pickupLatency, \.pushLatency]
             as [WritableKeyPath<WorkerFigures, HistogramIncrease?>]
         {

@@ -71,7 +71,7 @@ final class WorkerPoller: Sendable {
                 let state: TopWorker.State =
                     ready.status == 503
                     ? .notReady(HealthVerdict.reasons(ready, place: "/readyz"))
-                    : .down("/metrics answers with status \(answer.status)")
+                    : .down(HealthVerdict.refusal(answer, place: "/metrics"))
                 return TopWorker(name: name, state: state)
             }
             document = MetricsDocument(answer.body)
