@@ -73,10 +73,11 @@ extension WorkerMetrics {
         metrics.gauge(
             "apns_connections_target", "Connections that the pools aim at.", samples(totals, \.pools.target))
         metrics.gauge(
-            "apns_streams_in_use", "Requests in flight on open connections.",
+            "apns_streams_in_use", "Requests in flight on active and reserve connections.",
             samples(totals, \.pools.streamsInUse))
         metrics.gauge(
-            "apns_streams_free", "Further requests that open connections accept, by their limits of streams.",
+            "apns_streams_free",
+            "Further requests that active and reserve connections accept, by their limits of streams.",
             samples(totals, \.pools.streamsFree))
         metrics.counter(
             "apns_connections_opened", "Connections that opened.", samples(totals, \.pools.counters.opened))

@@ -62,7 +62,7 @@ struct HTTPHead: Sendable, Equatable {
             guard version.hasPrefix("HTTP/"), version.utf8.count == 8 else {
                 throw HTTPFault(400, "the request line is not METHOD TARGET VERSION")
             }
-            throw HTTPFault(505, "this server speaks HTTP/1.1")
+            throw HTTPFault(505, "this server knows HTTP/1.1 and 1.0 only")
         }
         return (
             String(decoding: parts[0], as: UTF8.self), Substring(decoding: parts[1], as: UTF8.self),

@@ -8,9 +8,9 @@ public struct PoolFigures: Sendable, Equatable {
     public var connections = [Int](repeating: 0, count: PoolFigures.states.count)
     /// Connections that the pools aim at.
     public var target = 0
-    /// Requests in flight on connections that are open.
+    /// Requests in flight on active and reserve connections.
     public var streamsInUse = 0
-    /// Further requests that open connections accept now, by their limits of streams.
+    /// Further requests that active and reserve connections accept now, by their limits of streams.
     public var streamsFree = 0
     /// Pools whose circuit is open or half open.
     public var circuitsOpen = 0
