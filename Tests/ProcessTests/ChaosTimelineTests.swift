@@ -27,7 +27,7 @@ struct ChaosTimelineTests {
     }
 
     @Test func lossesRepeatWithThePeriodAndEndWithTheRun() throws {
-        // One of a dozen seeds has an end of connections that loses answers.
+        // About a twelfth of the seeds has an end of connections that loses answers.
         let timeline = try #require(
             (1...12 as ClosedRange<UInt64>).map { ChaosTimeline(seed: $0, entries: 12) }
                 .first { !$0.lossInstants(start: 0...0, until: $0.period).isEmpty })
