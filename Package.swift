@@ -224,6 +224,7 @@ let package = Package(
             dependencies: [
                 "RetryStore", "CRocksDB", "SluiceModel", "TestSupport", "sluice-store-writer", tuning,
             ],
+            exclude: ["Formats"],
             swiftSettings: strict),
         .executableTarget(
             name: "sluice-store-writer", dependencies: ["RetryStore", "EventLoop", "SluiceModel"],
