@@ -91,7 +91,8 @@ import Testing
             let outcomes = try bed.waitForOutcomes(48)
             #expect(outcomes.allSatisfy { $0.kind == .accepted })
             #expect(WorkerBed.places(outcomes).count == 48)
-            #expect(worker.snapshot().totals.reasons[Int(Reason.tooManyRequests.rawValue)] > 0)
+            let credentials = worker.snapshot().totals.credentials.values
+            #expect(credentials.contains { $0.pools.reasons[Int(Reason.tooManyRequests.rawValue)] > 0 })
         }
     }
 }

@@ -41,7 +41,7 @@ import Testing
             let credentials = worker.snapshot().totals.credentials
             #expect(credentials["team"]?.report.environment == .production)
             #expect(credentials["sandbox"]?.report.environment == .development)
-            #expect(credentials.values.allSatisfy { $0.openConnections > 0 })
+            #expect(credentials.values.allSatisfy { $0.pools.counters.opened > 0 })
             let reports = worker.poolReports()
             #expect(reports.map(\.environment) == [.production, .development])
             #expect(reports.allSatisfy { $0.apps.map(\.name) == ["news"] })

@@ -25,23 +25,11 @@ public struct CredentialReport: Sendable, Equatable {
 /// A credential with the figures of its pools at one moment.
 public struct CredentialFigures: Sendable, Equatable {
     public var report: CredentialReport
-    /// Open connections.
-    public var openConnections = 0
-    /// Pushes that wait for a stream.
-    public var waiting = 0
-    /// Pushes in flight to APNs.
-    public var inFlight = 0
-    /// Pools whose circuit is not closed, or that are stopped because APNs refuses the credential.
-    public var closedPools = 0
     /// Connections, streams, queues and answers of the pools.
     public var pools = PoolFigures()
 
     /// Adds the figures of another pool of the same credential.
     mutating func add(_ other: CredentialFigures) {
-        openConnections += other.openConnections
-        waiting += other.waiting
-        inFlight += other.inFlight
-        closedPools += other.closedPools
         pools = pools + other.pools
     }
 }

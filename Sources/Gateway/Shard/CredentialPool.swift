@@ -285,10 +285,6 @@ final class CredentialPool {
     /// Figures of the pool and the state of its credential.
     var figures: CredentialFigures {
         var figures = CredentialFigures(report: status.report)
-        figures.openConnections = connections.openConnections
-        figures.waiting = connections.scheduler.waiting
-        figures.inFlight = connections.scheduler.assigned
-        figures.closedPools = connections.isServing ? 0 : 1
         figures.pools = PoolFigures(connections.snapshot())
         figures.pools.reasons = reasons.map { $0 }
         figures.pools.latencies = [latencies.0.snapshot(), latencies.1.snapshot(), latencies.2.snapshot()]

@@ -61,34 +61,9 @@ final class JobMetrics {
         let latency = rows[row].latency
         latency.record(milliseconds: now - due)
         guard !job.push.passedHeaders.isEmpty, now - latency.lastExemplar >= 1000,
-            let trace = Self.trace(job.push.passedHeaders)
+            let trace = TraceIdentifier.number(of: job.push.passedHeaders)
         else { return }
         latency.note(Exemplar(trace: trace, seconds: Double(max(0, now - due)) / 1e3, milliseconds: now))
-    }
-
-    /// Returns the identifier of the trace in a header `traceparent` (W3C Trace Context); nil without a valid header.
-    private static func trace(_ headers: PassedHeaders) -> (UInt64, UInt64)? {
-        guard let text = headers.value(of: "traceparent"), text.count >= 55, text[2] == UInt8(ascii: "-"),
-            text[35] == UInt8(ascii: "-")
-        else { return nil }
-        guard let high = number(text[3..<19]), let low = number(text[19..<35]), high | low != 0 else {
-            return nil
-        }
-        return (high, low)
-    }
-
-    private static func number(_ digits: Slice<UnsafeRawBufferPointer>) -> UInt64? {
-        var number: UInt64 = 0
-        for digit in digits {
-            let value: UInt8
-            switch digit {
-            case UInt8(ascii: "0")...UInt8(ascii: "9"): value = digit - UInt8(ascii: "0")
-            case UInt8(ascii: "a")...UInt8(ascii: "f"): value = digit - UInt8(ascii: "a") + 10
-            default: return nil
-            }
-            number = number << 4 | UInt64(value)
-        }
-        return number
     }
 
     /// Figures by the app's name; the empty name stands for jobs without an app.
@@ -96,6 +71,7 @@ final class JobMetrics {
         var apps: [String: AppFigures] = [:]
         for (index, row) in rows.enumerated() {
             var figures = AppFigures()
+            // Copies of the elements, because a shared array would be copied by the next count.
             figures.jobs = row.jobs.map { $0 }
             figures.outcomes = row.outcomes.map { $0 }
             figures.reasons = row.reasons.map { $0 }

@@ -115,7 +115,6 @@ extension Shard {
 
     private func answered(_ event: ClientEvent, on connection: ClientConnection) {
         let verdict = ResponseVerdict.classify(status: event.status, body: event.body)
-        counters.reasons[Int(verdict.reason.rawValue)] += 1
         if verdict.reason == .unknown, counters.note(unknownReason: verdict.reasonText) {
             logger.warning(
                 "APNs answered with an unknown reason; the status decides",

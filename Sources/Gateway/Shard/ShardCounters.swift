@@ -29,8 +29,6 @@ public struct ShardCounters: Sendable, Equatable {
     public var abandoned = 0
     /// Terminal outcomes by ``OutcomeKind/rawValue``.
     public var outcomes = [Int](repeating: 0, count: OutcomeKind.allCases.count)
-    /// Answers other than 200 by ``Reason/rawValue``.
-    public var reasons = [Int](repeating: 0, count: Reason.allCases.count)
     /// GOAWAY frames by ``Reason/rawValue``. `unknown` counts reasons that the table lacks. `absent` counts frames
     /// without debug data.
     public var goAways = [Int](repeating: 0, count: Reason.allCases.count)
@@ -115,7 +113,6 @@ public struct ShardCounters: Sendable, Equatable {
         sum.unanswered += right.unanswered
         sum.abandoned += right.abandoned
         for index in sum.outcomes.indices { sum.outcomes[index] += right.outcomes[index] }
-        for index in sum.reasons.indices { sum.reasons[index] += right.reasons[index] }
         for index in sum.goAways.indices {
             sum.goAways[index] += right.goAways[index]
             sum.lastGoAways[index] = max(sum.lastGoAways[index], right.lastGoAways[index])

@@ -235,9 +235,6 @@ public final class ConnectionPool {
         carryOut()
     }
 
-    /// Whether requests are sent: the circuit is closed, and the pool isn't stopped.
-    public var isServing: Bool { machine.circuit == .closed && machine.stoppedUntil == nil }
-
     /// Whether a connection of the generation exists, in any state.
     public func hasConnection(ofGeneration generation: UInt32) -> Bool {
         machine.members.contains { $0.phase != .free && $0.generation == generation }

@@ -149,6 +149,14 @@ public enum TraceIdentifier {
         headers.value(of: headerName).flatMap { text(in: $0) }
     }
 
+    /// Returns both halves of a job's trace identifier; nil when the job has none, or its headers aren't passed on.
+    public static func number(of headers: PassedHeaders) -> (UInt64, UInt64)? {
+        guard let text = text(of: headers), let high = UInt64(text.prefix(16), radix: 16),
+            let low = UInt64(text.suffix(16), radix: 16)
+        else { return nil }
+        return (high, low)
+    }
+
     /// Returns the trace identifier of a record; nil when the record has none.
     public static func text(of record: JobRecord) -> String? {
         for header in record.headers where header.name.equalsIgnoringCase(headerName) {
