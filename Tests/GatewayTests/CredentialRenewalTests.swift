@@ -198,6 +198,7 @@ import Testing
                 if number.isMultiple(of: 2) { push.topic = "com.example.sport" }
             }
             try eventually("the key rests") { worker.credentialReports.contains { $0.rests == 1 } }
+            try eventually("all jobs were polled") { worker.snapshot().outstanding == 100 }
             try eventually("no push is in flight") { worker.snapshot().totals.inFlight == 0 }
             // Each of the four pools had one request on each of its connections at most.
             let sent = bed.simulator.summary.requests
