@@ -70,6 +70,9 @@ let package = Package(
             ], exclude: ["README.md"], swiftSettings: hot),
 
         .target(name: "Capacity", swiftSettings: strict),
+        .target(
+            name: "LoadTest", dependencies: ["Configuration", "SluiceModel"], exclude: ["README.md"],
+            swiftSettings: strict),
 
         // C libraries.
         .systemLibrary(
@@ -147,7 +150,7 @@ let package = Package(
             name: "sluice",
             dependencies: [
                 "Admin", "APNS", "Capacity", "Configuration", "DeviceModel", "Gateway", "APNSSimulator",
-                "HTTP2",
+                "HTTP2", "LoadTest",
                 "Kafka", "RetryStore",
                 "SluiceModel",
                 "StreamScheduling", "DeliveryCore", "EventLoop",
@@ -244,6 +247,9 @@ let package = Package(
             name: "DeviceModelTests", dependencies: ["DeviceModel", "SluiceModel", "TestSupport"],
             swiftSettings: strict),
         .testTarget(name: "CapacityTests", dependencies: ["Capacity"], swiftSettings: strict),
+        .testTarget(
+            name: "LoadTestTests", dependencies: ["LoadTest", "SluiceModel", "TestSupport"],
+            swiftSettings: strict),
         .testTarget(
             name: "APNSSimulatorTests",
             dependencies: ["APNSSimulator", "DeviceModel", "HTTP1", "TestSupport"],

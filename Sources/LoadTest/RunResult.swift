@@ -1,0 +1,201 @@
+/// Result of one run of `sluice bench`: `result.json`, described by `Schemas/bench-result.schema.json`. The report, the
+/// comparison and the merge are made from results alone.
+///
+/// Times within a run are seconds since the beginning of its first phase.
+public struct RunResult: Codable, Sendable, Equatable {
+    /// Version of the document.
+    public static let currentVersion = 1
+    public var version = RunResult.currentVersion
+    public var scenario: Scenario
+    public var environment: Environment
+    public var phases: [Phase]
+    /// Figures by second, from second 0 to the end of the last phase.
+    public var seconds: [Second]
+    public var processes: [Process]
+    public var annotations: [Annotation]
+    public var audit: Audit
+    public var generator: Generator
+    public var thresholds: [Threshold]
+
+    /// Whether every threshold holds.
+    public var isPassed: Bool { thresholds.allSatisfy(\.isMet) }
+
+    public struct Scenario: Codable, Sendable, Equatable {
+        public var name: String
+        public var description: String
+        /// Scenario as it was run, in YAML, with all overrides.
+        public var text: String
+        public var seed: UInt64
+        /// "embedded", "kafka", "simulator" or "staging", with addresses if there are any.
+        public var target: String
+        /// Overrides of the command line, as "path=value".
+        public var overrides: [String]
+    }
+
+    public struct Environment: Codable, Sendable, Equatable {
+        /// Start in milliseconds since the epoch.
+        public var startedMilliseconds: Int64
+        public var version: String
+        public var commit: String
+        /// Operating system, kernel and machine.
+        public var system: String
+        public var processor: String
+        public var cores: Int
+        public var memoryBytes: Int
+        /// Load average over a minute before the start.
+        public var loadBefore: Double
+        public var noise: Noise
+    }
+
+    /// Time of a fixed calculation that ran once a fifth of a second beside the load, against its time before it.
+    public struct Noise: Codable, Sendable, Equatable {
+        /// Time of the calculation before the load, in nanoseconds: the least of several.
+        public var quietNanoseconds: Double
+        /// Median and 99th percentile of the time during the main phases ÷ `quietNanoseconds`.
+        public var medianSlowdown: Double
+        public var worstSlowdown: Double
+        /// Share of processor time that the hypervisor gave to others (`steal`), 0 to 1.
+        public var stolenShare: Double
+    }
+
+    public enum PhaseKind: String, Codable, Sendable, CaseIterable {
+        case warmUp = "warm-up"
+        case main
+        case drain
+    }
+
+    public struct Phase: Codable, Sendable, Equatable {
+        public var name: String
+        public var kind: PhaseKind
+        public var from: Double
+        public var to: Double
+        /// Jobs with an intended time within the phase.
+        public var intended: Int
+        /// Jobs handed to the producer within the phase.
+        public var produced: Int
+        /// Outcomes within the phase.
+        public var outcomes: Int
+        /// Latency of the jobs with an intended time within the phase, from the intended time to the read outcome. A
+        /// job with `deliver-at` counts from that time.
+        public var latency: HDRHistogram
+        /// Processor time of all processes of the gateway within the phase ÷ its outcomes, in microseconds; nil without
+        /// outcomes, or with workers that run elsewhere.
+        public var cpuMicrosecondsPerOutcome: Double?
+    }
+
+    /// Figures of one second of the run. Optional figures are nil when no worker was asked, or none answered.
+    public struct Second: Codable, Sendable, Equatable {
+        public var intended = 0
+        public var produced = 0
+        /// Outcomes by kind ("accepted", "rejected", …) that were read in the second.
+        public var outcomes: [String: Int] = [:]
+        public var deadLetters = 0
+        /// Latency of the jobs whose outcome was read in the second.
+        public var latency = HDRHistogram()
+        /// Jobs whose intended time is over and that have no outcome.
+        public var open = 0
+        /// Longest delay of the generator behind the intended times, in milliseconds.
+        public var generatorDelayMilliseconds = 0.0
+        /// Processor time in seconds, by name of the process.
+        public var cpuSeconds: [String: Double] = [:]
+        public var residentBytes: [String: Int] = [:]
+        /// Slowdown of the calibration against quiet; nil when it did not run in the second.
+        public var slowdown: Double?
+        public var workers: Int?
+        public var connections: Int?
+        public var streamsInUse: Int?
+        public var streamsFree: Int?
+        /// Circuits that are open.
+        public var circuitsOpen: Int?
+        /// Jobs that wait in memory.
+        public var queued: Int?
+        /// Age of the oldest job in memory, in seconds.
+        public var queueAgeSeconds: Double?
+        /// Items of the retry stores.
+        public var stored: Int?
+        public var storeBytes: Int?
+        /// Records behind the end of the jobs topic.
+        public var lagRecords: Int?
+        public var lagSeconds: Double?
+        /// Share of time that the busiest loop worked, 0 to 1.
+        public var loopBusy: Double?
+
+        public init() {}
+    }
+
+    public enum Role: String, Codable, Sendable {
+        case generator, worker, simulator, kafka
+    }
+
+    public struct Process: Codable, Sendable, Equatable {
+        public var name: String
+        public var role: Role
+        /// Processor time in the main phases, in seconds.
+        public var cpuSeconds: Double
+        /// Processor time in the main phases ÷ outcomes there, in microseconds; nil without outcomes.
+        public var cpuMicrosecondsPerOutcome: Double?
+        public var maximumResidentBytes: Int
+    }
+
+    public enum AnnotationKind: String, Codable, Sendable {
+        /// Step of the simulator's fault timeline.
+        case fault
+        /// Restart, crash, addition or removal of a worker.
+        case action
+        /// Observation of the harness, such as a generator that fell behind.
+        case note
+    }
+
+    public struct Annotation: Codable, Sendable, Equatable {
+        public var at: Double
+        /// nil: a moment, not a span.
+        public var until: Double?
+        public var kind: AnnotationKind
+        public var text: String
+    }
+
+    /// Comparison of every produced job with the outcomes and dead letters that followed.
+    public struct Audit: Codable, Sendable, Equatable {
+        public var produced: Int
+        /// Jobs that Kafka did not take; none of them is expected to have an outcome.
+        public var refused: Int
+        public var once: Int
+        public var missing: Int
+        public var doubled: Int
+        /// Outcomes of jobs that this run did not produce.
+        public var unknown: Int
+        public var unreadable: Int
+        /// Jobs by the kind of their first outcome; "dead-letter" has the dead letters.
+        public var byKind: [String: Int]
+        /// Rejected, expired and undeliverable jobs by reason.
+        public var byReason: [String: Int]
+        /// Attempts at delivery in all outcomes.
+        public var attempts: Int
+        /// Requests that the simulator counted; nil without a simulator of this run.
+        public var simulatorRequests: Int?
+        /// Pushes that the simulator accepted more than once, by `apns-id`; nil when it did not count them.
+        public var sentTwice: Int?
+    }
+
+    public struct Generator: Codable, Sendable, Equatable {
+        /// Number of producers.
+        public var producers: Int
+        /// Whether the generator, not the gateway, limited the load: more than a hundredth of the jobs of the main
+        /// phases were produced over 10 ms late, or the producer's queue was full.
+        public var wasLimit: Bool
+        /// Explanation of `wasLimit`; empty otherwise.
+        public var reason: String
+        /// Delay of production behind the intended times in the main phases.
+        public var delay: HDRHistogram
+    }
+
+    public struct Threshold: Codable, Sendable, Equatable {
+        /// Name in the scenario, such as "latency-p99".
+        public var name: String
+        /// Bound as written, such as "≤ 50 ms".
+        public var bound: String
+        /// Measured value in the bound's unit; nil when it could not be measured, which misses the bound.
+        public var value: Double?
+        public var isMet: Bool
+    }
+}
