@@ -8,7 +8,7 @@
 # Needs no network and no root, and changes nothing, when all packages are installed.
 set -euo pipefail
 
-build_packages=(libnghttp2-dev libssl-dev librdkafka-dev librocksdb-dev libsimdjson-dev pkg-config make)
+build_packages=(libnghttp2-dev libssl-dev librdkafka-dev librocksdb-dev libsimdjson-dev libmimalloc-dev pkg-config make)
 test_packages=(curl nghttp2-client nghttp2-server nghttp2-proxy nginx h2o kcat python3-h2 python3-jsonschema python3-yaml)
 # Clients and a browser for further tests. Not every release has them, and without them their tests are skipped.
 optional_packages=(python3-confluent-kafka python3-kafka python3-venv chromium)

@@ -91,9 +91,9 @@ import Testing
     @Test func partitionWithoutRecordsNeedsNoCommit() {
         var partition = PartitionLifecycle(partition: 0, begin: nil, completed: .none)
         partition.commitAgain()
-        #expect(!partition.isChanged && !partition.needsCommit)
+        #expect((partition.isChanged || partition.needsCommit) == false)
         _ = partition.track(4, bytes: 1, at: 1)
-        #expect(partition.isChanged)
+        #expect(partition.isChanged == true)
     }
 
     // MARK: Transactions

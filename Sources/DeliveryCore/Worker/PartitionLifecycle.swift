@@ -8,7 +8,7 @@
 ///                              taking ── revoke ─▶ settling ── finish ─▶ gone
 ///                                └──── lost ───────────────────────────▶ gone
 /// ```
-public struct PartitionLifecycle: Sendable {
+public struct PartitionLifecycle: ~Copyable, Sendable {
     /// Stage of an assigned partition.
     public enum Stage: UInt8, Sendable, CaseIterable {
         /// Records are taken.

@@ -64,19 +64,20 @@ public struct PartitionSlots: ~Copyable {
 
     /// - Returns: the partition's index; nil when all slots are in use.
     @discardableResult
-    mutating func insert(_ state: PartitionLifecycle) -> Int? {
+    mutating func insert(_ state: consuming PartitionLifecycle) -> Int? {
         guard count < Int(Self.none) - 1 else { return nil }
         // The last slot marks records of the changelog.
         while nextSlot == Self.none || index(ofSlot: nextSlot) != nil { nextSlot &+= 1 }
         let slot = nextSlot
         nextSlot &+= 1
+        let partition = Int(state.partition)
+        state.slot = slot
         let index = freeIndices.popLast() ?? isUsed.count
         if index == isUsed.count { makeRoom() }
         isUsed[index] = true
         (states + index).initialize(to: state)
-        states[index].slot = slot
         Self.set(&indexBySlot, Int(slot), UInt16(index))
-        Self.set(&indexByPartition, Int(state.partition), UInt16(index))
+        Self.set(&indexByPartition, partition, UInt16(index))
         return index
     }
 

@@ -20,17 +20,20 @@ extension WorkerMachine {
         var jobs = 0
         for index in partitions.indices {
             jobs += gate.load(index).jobs
-            let partition = partitions[index]
-            guard partition.watermark <= partition.end else {
-                return "the watermark of partition \(partition.partition) is above its end"
-            }
-            guard partition.outstanding >= 0 else {
-                return "partition \(partition.partition) has fewer than no records under way"
-            }
+            if let problem = partitions[index].brokenInvariant { return problem }
         }
         guard jobs == gate.load.jobs else {
             return "partitions have \(jobs) jobs, \(gate.load.jobs) are counted"
         }
+        return nil
+    }
+}
+
+extension PartitionLifecycle {
+    /// First broken invariant of the partition; nil: all is well.
+    fileprivate var brokenInvariant: String? {
+        if watermark > end { return "the watermark of partition \(partition) is above its end" }
+        if outstanding < 0 { return "partition \(partition) has fewer than no records under way" }
         return nil
     }
 }

@@ -125,7 +125,7 @@ extension WorkerMachine {
     /// Begins to take records of a partition.
     /// - Returns: the partition's index; nil: too many partitions are assigned, and the worker ends.
     @discardableResult
-    mutating func beginPartition(_ state: PartitionLifecycle) -> Int? {
+    mutating func beginPartition(_ state: consuming PartitionLifecycle) -> Int? {
         guard let index = partitions.insert(state) else {
             fail(.other("more than 65,000 partitions are assigned to this worker; start more workers"), nil)
             return nil

@@ -1,5 +1,7 @@
 import CBuildInfo
+import CMimalloc
 import DeliveryCore
+import Glibc
 import HTTP2
 import Kafka
 import RetryStore
@@ -44,7 +46,22 @@ public enum BuildInfo {
             ("librdkafka", KafkaLibrary.version),
             ("OpenSSL", TLSContext.libraryVersion),
             ("RocksDB", RetryStore.libraryVersion),
+            ("mimalloc", allocatorVersion),
         ]
+    }
+
+    /// Version of mimalloc, as 2.0.9.
+    private static var allocatorVersion: String {
+        // 209 is 2.0.9.
+        let number = mi_version()
+        return "\(number / 100).\(number / 10 % 10).\(number % 10)"
+    }
+
+    /// Whether memory of `malloc` is mimalloc's. If not, another library of the process replaces `malloc` first.
+    public static var allocatesWithMimalloc: Bool {
+        guard let memory = malloc(64) else { return false }
+        defer { free(memory) }
+        return mi_is_in_heap_region(memory)
     }
 
     /// Text of `sluice --version`.

@@ -36,21 +36,25 @@ public struct ByteWriter: ~Copyable {
     }
 
     /// Appends a byte.
+    @inline(__always)
     public mutating func append(_ byte: UInt8) {
         reserve(1)
         storage.storeBytes(of: byte, toByteOffset: count, as: UInt8.self)
-        count += 1
+        count &+= 1
     }
 
     /// Appends a copy of the bytes.
+    @inline(__always)
     public mutating func append(_ bytes: UnsafeRawBufferPointer) {
         guard let source = bytes.baseAddress else { return }
         reserve(bytes.count)
         (storage + count).copyMemory(from: source, byteCount: bytes.count)
-        count += bytes.count
+        count &+= bytes.count
     }
 
-    /// Appends the literal's UTF-8 bytes, unescaped.
+    /// Appends the literal's UTF-8 bytes, unescaped. The length of a literal is known where this is inlined, so that the
+    /// copy is a few stores.
+    @inline(__always)
     public mutating func append(_ literal: StaticString) { append(literal.bytes) }
 
     /// Appends a string. Not meant for literals, because each use of a `String` counts references.
@@ -61,22 +65,46 @@ public struct ByteWriter: ~Copyable {
 
     /// Appends a decimal integer.
     public mutating func append(decimal value: Int64) {
-        reserve(20)
+        // Longest text: a sign and 19 digits; digits are stored eight at a time.
+        reserve(32)
         if value < 0 { append(UInt8(ascii: "-")) }
-        var magnitude = value.magnitude
-        // Digits are written from the end of a scratch, least significant first; 64 bits fit into it.
-        var scratch: InlineArray<20, UInt8> = .init(repeating: 0)
-        var start = 20
-        repeat {
-            let (quotient, digit) = magnitude.quotientAndRemainder(dividingBy: 10)
-            start &-= 1
-            scratch[start] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: digit)
-            magnitude = quotient
-        } while magnitude > 0
-        for index in start..<20 {
-            storage.storeBytes(of: scratch[index], toByteOffset: count, as: UInt8.self)
-            count &+= 1
+        let magnitude = value.magnitude
+        let block: UInt64 = 100_000_000
+        if magnitude < block {
+            appendFirst(UInt32(truncatingIfNeeded: magnitude))
+        } else if magnitude < block * block {
+            let (high, low) = magnitude.quotientAndRemainder(dividingBy: block)
+            appendFirst(UInt32(truncatingIfNeeded: high))
+            appendNext(UInt32(truncatingIfNeeded: low))
+        } else {
+            let (high, rest) = magnitude.quotientAndRemainder(dividingBy: block * block)
+            let (middle, low) = rest.quotientAndRemainder(dividingBy: block)
+            appendFirst(UInt32(truncatingIfNeeded: high))
+            appendNext(UInt32(truncatingIfNeeded: middle))
+            appendNext(UInt32(truncatingIfNeeded: low))
         }
+    }
+
+    /// Appends the first digits of a number, 1 to 8, without leading zeros.
+    @inline(__always)
+    private mutating func appendFirst(_ value: UInt32) {
+        let digits = eightDigits(value)
+        // The first digit lies in the lowest byte.
+        let zeros = min(digits.trailingZeroBitCount &>> 3, 7)
+        storage.storeBytes(
+            of: ((digits | 0x3030_3030_3030_3030) &>> UInt64(zeros &<< 3)).littleEndian,
+            toByteOffset: count,
+            as: UInt64.self)
+        count &+= 8 &- zeros
+    }
+
+    /// Appends eight further digits of a number.
+    @inline(__always)
+    private mutating func appendNext(_ value: UInt32) {
+        storage.storeBytes(
+            of: (eightDigits(value) | 0x3030_3030_3030_3030).littleEndian, toByteOffset: count,
+            as: UInt64.self)
+        count &+= 8
     }
 
     /// Appends an integer's bytes, least significant first.
@@ -118,20 +146,38 @@ public struct ByteWriter: ~Copyable {
     /// Appends a JSON string with its quotes (RFC 8259 §7). Bytes that are not valid UTF-8 become U+FFFD, so that the
     /// result is always valid JSON.
     public mutating func append(jsonString bytes: UnsafeRawBufferPointer) {
-        reserve(bytes.count + 2)
+        // No byte takes more than six in the result: \u00XX.
+        reserve(bytes.count &* 6 &+ 16)
+        let end = bytes.count
+        var index = 0
+        var target = storage + count
+        target.storeBytes(of: UInt8(ascii: "\""), as: UInt8.self)
+        target += 1
+        // Copies eight bytes at a time while none needs escaping or validation.
+        while index &+ 8 <= end {
+            let word = bytes.loadUnaligned(fromByteOffset: index, as: UInt64.self)
+            guard isPlainText(word) else { break }
+            target.storeBytes(of: word, as: UInt64.self)
+            target += 8
+            index &+= 8
+        }
+        while index < end {
+            let byte = bytes[index]
+            guard byte >= 0x20, byte < 0x80, byte != UInt8(ascii: "\""), byte != UInt8(ascii: "\\") else { break }
+            target.storeBytes(of: byte, as: UInt8.self)
+            target += 1
+            index &+= 1
+        }
+        count = target - storage
+        if index < end { appendEscaped(bytes.slice(index..<end)) }
         append(UInt8(ascii: "\""))
+    }
+
+    /// Appends text of a JSON string that may need escapes.
+    @inline(never)
+    private mutating func appendEscaped(_ bytes: UnsafeRawBufferPointer) {
         var index = 0
         while index < bytes.count {
-            // Copies eight bytes at a time while none needs escaping or validation.
-            while index &+ 8 <= bytes.count {
-                let word = bytes.loadUnaligned(fromByteOffset: index, as: UInt64.self)
-                guard isPlainText(word) else { break }
-                reserve(8)
-                storage.storeBytes(of: word, toByteOffset: count, as: UInt64.self)
-                count &+= 8
-                index &+= 8
-            }
-            guard index < bytes.count else { break }
             let byte = bytes[index]
             switch byte {
             case UInt8(ascii: "\""), UInt8(ascii: "\\"):
@@ -157,7 +203,6 @@ public struct ByteWriter: ~Copyable {
                 }
             }
         }
-        append(UInt8(ascii: "\""))
     }
 
     /// Appends a text as a JSON string, quoted and escaped.
@@ -165,4 +210,17 @@ public struct ByteWriter: ~Copyable {
         var text = text
         text.withUTF8 { append(jsonString: UnsafeRawBufferPointer($0)) }
     }
+}
+
+/// Returns the eight decimal digits of a number below 10^8, leading zeros included. Each byte has the value of a digit; the
+/// first digit is in the lowest byte.
+@inline(__always)
+private func eightDigits(_ value: UInt32) -> UInt64 {
+    let (high, low) = value.quotientAndRemainder(dividingBy: 10_000)
+    // Two numbers below 10^4, then four below 100, then eight digits. The products are exact quotients in these ranges.
+    let fours = UInt64(high) | UInt64(low) &<< 32
+    let hundreds = (fours &* 10_486) &>> 20 & 0x0000_007F_0000_007F
+    let twos = hundreds | (fours &- hundreds &* 100) &<< 16
+    let tens = (twos &* 103) &>> 10 & 0x000F_000F_000F_000F
+    return tens | (twos &- tens &* 10) &<< 8
 }

@@ -24,6 +24,23 @@ package enum HexadecimalText {
         return (lower != 0, upper != 0)
     }
 
+    /// Value of eight digits in the order of the text, the first in the lowest byte; nil when a byte is no digit.
+    @inline(__always)
+    static func value(ofEight digits: UInt64, allowUpperCase: Bool) -> UInt32? {
+        let values = (digits & (ones &* 0x0F)) &+ (digits &>> 6 & ones) &* 9
+        // A byte is a digit if its value has that digit. Letters beyond F have values beyond 15.
+        let letters = (values &+ ones &* 6) &>> 4 & ones
+        let text = values &+ ones &* 0x30 &+ letters &* 0x27
+        let isLetter = letters &* 0x20
+        guard values & (ones &* 0xF0) == 0,
+            text == (allowUpperCase ? digits | isLetter : digits)
+        else { return nil }
+        var packed = (values & 0x000F_000F_000F_000F) &<< 4 | (values &>> 8 & 0x000F_000F_000F_000F)
+        packed = (packed | packed &>> 8) & 0x0000_FFFF_0000_FFFF
+        packed |= packed &>> 16
+        return UInt32(truncatingIfNeeded: packed).byteSwapped
+    }
+
     /// Writes half as many bytes as there are digits. The digits must be valid, and their number even.
     package static func pack(_ digits: UnsafeRawBufferPointer, into target: UnsafeMutableRawPointer) {
         var index = 0

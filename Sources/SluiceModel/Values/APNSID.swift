@@ -22,19 +22,25 @@ public struct APNSID: Hashable, Sendable, CustomStringConvertible {
 
     private init?(_ text: UnsafeRawBufferPointer, allowUpperCase: Bool) {
         guard text.count == Self.textLength else { return nil }
-        var high: UInt64 = 0
-        var low: UInt64 = 0
-        for index in 0..<Self.textLength {
-            let byte = text[index]
-            if index == 8 || index == 13 || index == 18 || index == 23 {
-                guard byte == UInt8(ascii: "-") else { return nil }
-                continue
-            }
-            guard let digit = hexValue(byte), allowUpperCase || byte == lowercased(byte) else { return nil }
-            high = high &<< 4 | low &>> 60
-            low = low &<< 4 | UInt64(digit)
-        }
-        self.init(high: high, low: low)
+        let hyphen = UInt8(ascii: "-")
+        guard text[8] == hyphen, text[13] == hyphen, text[18] == hyphen, text[23] == hyphen,
+            let first = Self.digits(text, 0, 4, allowUpperCase),
+            let second = Self.digits(text, 9, 14, allowUpperCase),
+            let third = Self.digits(text, 19, 24, allowUpperCase),
+            let fourth = Self.digits(text, 28, 32, allowUpperCase)
+        else { return nil }
+        self.init(high: first &<< 32 | second, low: third &<< 32 | fourth)
+    }
+
+    /// Value of two groups of four digits; nil when a byte is none.
+    @inline(__always)
+    private static func digits(
+        _ text: UnsafeRawBufferPointer, _ first: Int, _ second: Int, _ allowUpperCase: Bool
+    ) -> UInt64? {
+        let groups =
+            UInt64(UInt32(littleEndian: text.loadUnaligned(fromByteOffset: first, as: UInt32.self)))
+            | UInt64(UInt32(littleEndian: text.loadUnaligned(fromByteOffset: second, as: UInt32.self))) &<< 32
+        return HexadecimalText.value(ofEight: groups, allowUpperCase: allowUpperCase).map { UInt64($0) }
     }
 
     /// Writes the 36 bytes of the canonical text.
