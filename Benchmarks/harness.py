@@ -1,6 +1,7 @@
 """Shared by the measurements: servers and clients on their cores, h2load, and figures with their runs."""
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -8,6 +9,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -110,7 +112,8 @@ def h2load(directory, server, connections, count):
             "cpu_us": (long["cpu"] - short["cpu"]) * 1e6 / count}
 
 
-def h2load_run(directory, server, connections, count, *more):
+def h2load_run(directory, server, connections, count, *more, under=()):
+    """One run of h2load. `under`: command and options of a program that runs it."""
     uris = os.path.join(directory, "uris")
     with open(uris, "w") as file:
         for number in range(DEVICE_TOKENS):
@@ -121,14 +124,67 @@ def h2load_run(directory, server, connections, count, *more):
         file.write(b"x" * PAYLOAD_BYTES)
     headers = [part for header in HEADERS for part in ("-H", header)]
     output, cpu = run(
-        "h2load", "-n", str(count), "-c", str(connections), "-m", str(max(1, 1000 // connections)), "-d", body,
-        "-i", uris, *headers, *more)
+        *under, "h2load", "-n", str(count), "-c", str(connections), "-m", str(max(1, 1000 // connections)), "-d", body,
+        "-i", uris, *headers, *more, timeout=600 if under else CLIENT_TIMEOUT)
     if f" {count} succeeded" not in output or f"{count} 2xx" not in output:
         sys.exit(f"h2load: not all of {count} requests succeeded\n{output}")
     if "TLSv1.3" not in output or "TLS_AES_128_GCM_SHA256" not in output:
         sys.exit(f"h2load did not use TLS 1.3 with AES-128-GCM\n{output}")
     number, unit = re.search(r"finished in ([\d.]+)(us|ms|s),", output).groups()
     return {"cpu": cpu, "seconds": float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]}
+
+
+@contextlib.contextmanager
+def surroundings(directory, name, partitions, *topics, simulator=("--null",)):
+    """A simulator and a Kafka for one worker; gives the options that name them."""
+    topics = [f"sluice.jobs:{partitions}", f"sluice.outcomes:{partitions}", "sluice.dead-letters:1", *topics]
+    with (Server(directory, f"simulator{name}", "simulator", *simulator, "--port", "0", "--directory", directory)
+          as apns,
+          Server(directory, f"kafka{name}", "kafka", "--port", "0",
+                 *(option for topic in topics for option in ("--topic", topic))) as kafka):
+        yield ["--bootstrap-servers", kafka.address, "--port", apns.port, "--ca-file",
+               os.path.join(directory, "ca.pem"), "--key-file", os.path.join(directory, "key.p8")]
+
+
+@contextlib.contextmanager
+def worker_directory():
+    """With the signing key that a worker needs; its servers put the rest there."""
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as directory:
+        subprocess.run(
+            ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out",
+             os.path.join(directory, "key.p8")], check=True, stderr=subprocess.DEVNULL)
+        yield directory
+
+
+def stripped(directory, program):
+    """A copy of a program for valgrind, which can't read all debugging data of the compiler."""
+    path = os.path.join(directory, program)
+    subprocess.run(["strip", "--strip-debug", "-o", path, os.path.join(BUILD, program)], check=True)
+    return path
+
+
+def callgrind(profile):
+    """Command and options of callgrind, which counts the instructions of another program."""
+    return ["valgrind", "--tool=callgrind", f"--callgrind-out-file={profile}"]
+
+
+def instructions(profile):
+    """Instructions that callgrind has counted, by the object that they are in. The bodies of malloc and its kin that count
+    allocations in sluice-bench are left out, because `sluice` doesn't have them."""
+    annotated = subprocess.run(
+        ["callgrind_annotate", "--threshold=100", profile], stdout=subprocess.PIPE, text=True, check=True).stdout
+    counts = {}
+    for line in annotated.splitlines():
+        found = re.match(r" *([\d,]+) \( *[\d.]+%\) +\S*?:(.*?)(?: \[(.*)\])?$", line)
+        if not found:
+            continue
+        count, function, file = found.groups()
+        name = os.path.basename(file or "?").split(".so")[0]
+        if name != "sluice-bench" or not re.fullmatch(r"malloc|calloc|realloc|memalign|aligned_alloc|posix_memalign", function):
+            counts[name] = counts.get(name, 0) + int(count.replace(",", ""))
+    if not counts:
+        sys.exit(f"callgrind_annotate names no functions:\n{annotated[:2000]}")
+    return counts
 
 
 def h2load_latency(directory, server, rate, seconds):

@@ -8,48 +8,51 @@ struct BenchCommand: ParsableCommand {
         subcommands: [
             ConnectionCommand.self, OpenLoopCommand.self, GrowthCommand.self, FairnessCommand.self,
             PriorityCommand.self, FloorCommand.self, FaultCommand.self, AllocationsCommand.self,
-            HeadersCommand.self, Scheduler.self, Gateway.self, ReturnCommand.self,
+            HeadersCommand.self, Scheduler.self, Gateway.self, BacklogCommand.self, ReturnCommand.self,
             CoreCommand.self, StoreCommand.self, DevicesCommand.self, SoakCommand.self,
         ])
 
     struct Gateway: ParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Take a backlog of jobs from Kafka to outcomes with a worker; prints one line of JSON.")
+            abstract: "Take a backlog of jobs from Kafka to outcomes with a worker; prints one line of JSON.",
+            discussion: "Another process, `backlog`, produces the jobs.")
 
         @OptionGroup var surroundings: WorkerSurroundings
-        @Option(help: "Jobs.") var jobs = 100_000
-        @Option(help: "Payload bytes.") var payload = 250
+        @OptionGroup var backlog: Backlog
         @Option(help: "Connections to APNs.") var connections = 2
+        @Option(help: "Shards.") var shards = 1
         @Option(help: "A store's directory, left by `store run --crash`, or empty.") var store: String?
-        @Option(help: "So many of a hundred jobs go through the store.") var storedPercent = 0
+        @Flag(help: "With --store: changes are also written to the topic sluice.changelog.") var changelog =
+            false
         @Flag(help: "The jobs come when the worker has its partitions and the store's scans have ended.")
         var settled = false
-        @Option(help: "The jobs are of the topics com.example.app<n> to app3.") var firstApp = 0
         @Option(help: "With --settled: watch the worker for so many seconds before the jobs come.")
         var watchSeconds = 0
+        @Flag(help: "A profiler measures: ask the worker for its counts rarely, and print no useful figures.")
+        var profiled = false
 
         func validate() throws {
-            guard (0...3).contains(firstApp), watchSeconds >= 0 else {
-                throw ValidationError("--first-app must be 0 to 3, --watch-seconds at least 0")
+            guard watchSeconds >= 0, (1...64).contains(shards), connections > 0 else {
+                throw ValidationError(
+                    "--watch-seconds must be at least 0, --shards 1 to 64, --connections at least 1")
             }
         }
 
         func run() throws {
-            var load = GatewayLoad(surroundings: surroundings)
-            load.firstApp = firstApp
+            var load = GatewayLoad(surroundings: surroundings, backlog: backlog)
             load.watchSeconds = watchSeconds
-            load.jobs = jobs
-            load.payloadBytes = payload
             load.connections = connections
+            load.shards = shards
             load.storeDirectory = store
-            load.storedPercent = storedPercent
+            load.hasChangelog = changelog
             load.isSettled = settled
+            load.isProfiled = profiled
             let result = try load.run()
             print(
                 """
                 {"jobs":\(result.jobs),"accepted":\(result.accepted),"seconds":\(result.seconds),\
-                "cpu_seconds":\(result.cpuSeconds),"jobs_per_second":\(Int(Double(result.jobs) / result.seconds)),\
-                "cpu_us_per_job":\(result.cpuSeconds * 1e6 / Double(result.jobs)),\
+                "jobs_per_second":\(Int(Double(result.jobs) / max(result.seconds, 1e-3))),\
+                "cpu_us_per_job":\(result.cpuMicroseconds),\
                 "max_resident_mb":\(result.residentMegabytes),"resident_mb":\(result.residentNowMegabytes),\
                 "open_seconds":\(result.readySeconds),"puts":\(result.puts),\
                 "watched_puts_per_hour":\(result.watchedPutsPerHour),"loaded":\(result.loaded),\

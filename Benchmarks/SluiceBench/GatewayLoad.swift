@@ -1,36 +1,40 @@
+import Configuration
 import DeliveryCore
 import Gateway
 import Glibc
-import Kafka
 import Logging
 import SluiceModel
-import StreamScheduling
 
-/// Measures the whole gateway: produces a backlog of jobs to Kafka, then runs a worker in this process.
+/// Measures the whole gateway: a worker in this process takes a backlog that another process has produced.
 struct GatewayLoad {
     var surroundings: WorkerSurroundings
-    var jobs = 100_000
-    var payloadBytes = 250
+    var backlog: Backlog
     var connections = 2
+    var shards = 1
     /// Directory of the store; nil without a store.
     var storeDirectory: String?
-    /// Percentage of jobs that are due later and are stored until then.
-    var storedPercent = 0
-    /// Whether jobs are produced at once after the worker has its partitions and the store is quiet. Otherwise
-    /// they are produced before the worker starts.
+    /// Whether the store's changes are written to a changelog too.
+    var hasChangelog = false
+    /// Whether jobs are sent at once after the worker has its partitions and the store is quiet. Otherwise they are
+    /// there before the worker starts.
     var isSettled = false
-    /// Number of the first of the four apps whose topics the jobs have.
-    var firstApp = 0
     /// Seconds between the settled worker and the jobs, during which the worker is watched.
     var watchSeconds = 0
+    /// Whether a profiler measures instead. The worker is then asked for its counts rarely, and Kafka's statistics are off.
+    var isProfiled = false
 
-    /// Seconds from the worker's start until stored jobs are due; long enough for the jobs to leave memory.
-    private static let delaySeconds: Int64 = 16
+    /// Count of finished jobs, and what they have cost so far.
+    private struct Sample {
+        var finished: Int
+        var cpuSeconds: Double
+        var time: Double
+    }
 
     struct Result {
         var jobs: Int
         var seconds: Double
-        var cpuSeconds: Double
+        /// Processor time of each job, in microseconds.
+        var cpuMicroseconds: Double
         var accepted: Int
         var residentMegabytes: Double
         /// Resident megabytes after all jobs and the store's scan.
@@ -47,16 +51,10 @@ struct GatewayLoad {
     }
 
     func run() throws -> Result {
-        let producer = try makeProducer()
-        try produce(producer)
-        if !isSettled { try producer.flush(timeoutMilliseconds: 60_000) }
-        var configuration = surroundings.configuration(connections: connections)
-        if let storeDirectory {
-            configuration.store = .init(directory: storeDirectory, after: .seconds(5), changelog: .off)
-        }
-        configuration.delivery.maxInFlight = 100_000
-        configuration.delivery.maxInFlightBytes = 1 << 30
-        configuration.kafka.properties = [.init(name: "fetch.wait.max.ms", value: "10")]
+        let jobs = backlog.jobs
+        let production = try BacklogProcess(
+            backlog, bootstrapServers: surroundings.bootstrapServers, isHeld: isSettled)
+        if !isSettled { try production.finish() }
         let logger = Logger(label: "bench", factory: { _ in SwiftLogNoOpLogHandler() })
         let opening = Self.now()
         let worker = try Worker(configuration: configuration, logger: logger)
@@ -76,51 +74,52 @@ struct GatewayLoad {
             if watchSeconds > 0 { sleep(UInt32(watchSeconds)) }
             watchedPuts =
                 Double(worker.snapshot().totals.store.puts - before) / max(1, Self.now() - watched) * 3600
-            try producer.flush(timeoutMilliseconds: 60_000)
+            try production.finish()
         } else {
             // The group's first assignment takes seconds; the measurement begins with the first finished jobs.
-            while worker.snapshot().counters.finished < jobs / 20 { usleep(1000) }
+            while worker.snapshot().counters.finished < jobs / 20 { waitForNextLook() }
         }
-        producer.close()
-        let from = (
-            count: worker.snapshot().counters.finished, cpu: ProcessUsage.read().cpuSeconds, time: Self.now()
-        )
-        guard from.count < jobs * 9 / 10 else {
+        let from = sample(worker.snapshot())
+        guard isProfiled || from.finished < jobs * 9 / 10 else {
             throw LoadError(description: "the jobs were done before they were all there: more are needed")
         }
-        var finished = from.count
+        // The last look before the end. At the end itself the worker has been idle for an unknown time.
+        var until = from
         var rebuild: Double?
         var isRebuilding = true
-        while finished < jobs {
-            usleep(1000)
+        while true {
+            waitForNextLook()
             let snapshot = worker.snapshot()
-            finished = snapshot.counters.finished
+            let now = sample(snapshot)
+            if now.finished < jobs || until.finished - from.finished < jobs / 4 { until = now }
             if isRebuilding {
-                isRebuilding = snapshot.totals.store.scansUnderWay > 0 && finished < jobs
+                isRebuilding = snapshot.totals.store.scansUnderWay > 0 && now.finished < jobs
                 if isRebuilding || rebuild != nil {
-                    rebuild = Double(finished - from.count) / (Self.now() - from.time)
+                    rebuild = Double(now.finished - from.finished) / (now.time - from.time)
                 }
             }
+            if now.finished >= jobs { break }
         }
-        let until = Self.now()
-        var cpu = ProcessUsage.read().cpuSeconds
-        if storedPercent > 0 {
+        var cpu = (until.cpuSeconds - from.cpuSeconds) / Double(max(1, until.finished - from.finished))
+        if backlog.storedPercent > 0 {
             // CPU time of stored jobs counts until they are sent, but not while they wait.
             sleep(2)
-            cpu = ProcessUsage.read().cpuSeconds
+            let waiting = ProcessUsage.read().cpuSeconds
             while worker.snapshot().totals.store.loaded == 0,
                 worker.snapshot().totals.count(of: .accepted) < jobs
             { usleep(20_000) }
-            let waited = ProcessUsage.read().cpuSeconds - cpu
+            let waited = ProcessUsage.read().cpuSeconds - waiting
             while worker.snapshot().totals.count(of: .accepted) < jobs { usleep(20_000) }
-            cpu = ProcessUsage.read().cpuSeconds - waited
+            cpu =
+                (ProcessUsage.read().cpuSeconds - waited - from.cpuSeconds) / Double(jobs - from.finished)
         }
         let resident = residentBytes()
         let counters = worker.snapshot().totals
         worker.requestStop()
         let ended = worker.waitUntilStopped()
         return Result(
-            jobs: finished - from.count, seconds: until - from.time, cpuSeconds: cpu - from.cpu,
+            jobs: until.finished - from.finished, seconds: until.time - from.time,
+            cpuMicroseconds: cpu * 1e6,
             accepted: ended.snapshot.totals.count(of: .accepted),
             residentMegabytes: ProcessUsage.read().maximumResidentMegabytes,
             residentNowMegabytes: Double(resident) / 1e6, readySeconds: opened - opening,
@@ -129,55 +128,34 @@ struct GatewayLoad {
             rebuildJobsPerSecond: rebuild)
     }
 
-    /// A producer whose queue keeps all jobs until it is flushed, so that they are sent at once.
-    private func makeProducer() throws -> KafkaProducer {
-        var properties = KafkaProperties(bootstrapServers: surroundings.bootstrapServers)
-        if isSettled {
-            properties["linger.ms"] = "250000"
-            properties["queue.buffering.max.messages"] = "\(jobs + 1)"
-            properties["queue.buffering.max.kbytes"] = "1048576"
-            properties["batch.num.messages"] = "1000000"
-            properties["batch.size"] = "4000000"
-            properties["message.max.bytes"] = "4000000"
+    private var configuration: Configuration {
+        var configuration = surroundings.configuration(connections: connections)
+        if let storeDirectory {
+            // The embedded cluster has no transactions.
+            configuration.store = .init(
+                directory: storeDirectory, after: .seconds(5), changelog: hasChangelog ? .on : .off,
+                transactions: .off)
         }
-        return try KafkaProducer(properties: properties)
+        configuration.delivery.shards = shards
+        configuration.delivery.maxInFlight = 100_000
+        configuration.delivery.maxInFlightBytes = 1 << 30
+        // A fetch of the embedded cluster that finds nothing waits for the whole time.
+        configuration.kafka.properties = [
+            .init(name: "fetch.wait.max.ms", value: isProfiled ? "500" : "10")
+        ]
+        if isProfiled {
+            configuration.kafka.properties.append(.init(name: "statistics.interval.ms", value: "0"))
+        }
+        return configuration
     }
 
-    /// Produces jobs in binary mode, with the headers of a real sender and distinct device tokens.
-    private func produce(_ producer: KafkaProducer) throws {
-        let topic = try producer.topic("sluice.jobs")
-        var random = SeededGenerator(seed: 11)
-        let start = #"{"aps":{"alert":{"title":"Benchmark","body":""#
-        let payload = Array(
-            (start + String(repeating: "x", count: max(0, payloadBytes - start.utf8.count - 4)) + "\"}}}")
-                .utf8)
-        let digits = Array("0123456789abcdef".utf8)
-        let dueMilliseconds = (Int64(time(nil)) + 10 + Self.delaySeconds) * 1000
-        for number in 0..<jobs {
-            let token = (0..<64).map { _ in digits[Int(random.next() & 15)] }
-            let identifier = APNSID(high: random.next(), low: random.next())
-            var headers: [(name: String, value: [UInt8]?)] = [
-                ("apns-topic", Array("com.example.app\(firstApp + number % (4 - firstApp))".utf8)),
-                ("apns-push-type", Array("alert".utf8)),
-                ("apns-priority", Array("10".utf8)), ("apns-expiration", Array("1900000000".utf8)),
-                ("apns-collapse-id", Array("score-\(number % 1000)".utf8)),
-                ("apns-id", Array("\(identifier)".utf8)),
-            ]
-            if number % 100 < storedPercent {
-                headers.append(("deliver-at", Array("\(dueMilliseconds)".utf8)))
-            }
-            while true {
-                let result = token.withUnsafeBytes { token in
-                    payload.withUnsafeBytes { payload in
-                        producer.produce(topic, key: token, value: payload, headers: headers, opaque: 0)
-                    }
-                }
-                if case .queued = result { break }
-                if case .failed(let error) = result { throw error }
-                producer.pollDeliveryReports(timeoutMilliseconds: 10) { _ in }
-            }
-            if number % 1000 == 0 { producer.pollDeliveryReports { _ in } }
-        }
+    /// A look at the worker costs as much as several jobs.
+    private func waitForNextLook() { usleep(isProfiled ? 500_000 : 20_000) }
+
+    private func sample(_ snapshot: WorkerSnapshot) -> Sample {
+        Sample(
+            finished: snapshot.counters.finished, cpuSeconds: ProcessUsage.read().cpuSeconds,
+            time: Self.now())
     }
 
     private static func now() -> Double {
