@@ -8,6 +8,7 @@ struct Backlog: ParsableArguments {
     @Option(help: "Jobs.") var jobs = 100_000
     @Option(help: "Payload bytes.") var payload = 250
     @Option(help: "So many of a hundred jobs go through the store.") var storedPercent = 0
+    @Flag(inversion: .prefixedNo, help: "All fields are in one header, sluice-fields.") var packed = true
     @Option(help: "The jobs are of the topics com.example.app<n> to app3.") var firstApp = 0
 
     func validate() throws {
@@ -25,7 +26,7 @@ struct Backlog: ParsableArguments {
     var arguments: [String] {
         [
             "--jobs", "\(jobs)", "--payload", "\(payload)", "--stored-percent", "\(storedPercent)",
-            "--first-app", "\(firstApp)",
+            "--first-app", "\(firstApp)", packed ? "--packed" : "--no-packed",
         ]
     }
 
@@ -41,7 +42,7 @@ struct Backlog: ParsableArguments {
         for number in 0..<jobs {
             let token = (0..<64).map { _ in digits[Int(random.next() & 15)] }
             let identifier = APNSID(high: random.next(), low: random.next())
-            var headers: [(name: String, value: [UInt8]?)] = [
+            var headers: [(name: String, value: [UInt8])] = [
                 ("apns-topic", Array("com.example.app\(firstApp + number % (4 - firstApp))".utf8)),
                 ("apns-push-type", Array("alert".utf8)),
                 ("apns-priority", Array("10".utf8)), ("apns-expiration", Array("1900000000".utf8)),
@@ -51,10 +52,13 @@ struct Backlog: ParsableArguments {
             if number % 100 < storedPercent {
                 headers.append(("deliver-at", Array("\(dueMilliseconds)".utf8)))
             }
+            if packed {
+                headers = JobEncoder.packed(.init(key: [], value: [], headers: headers)).headers
+            }
             while true {
                 let result = token.withUnsafeBytes { token in
                     payload.withUnsafeBytes { payload in
-                        producer.produce(topic, key: token, value: payload, headers: headers, opaque: 0)
+                        producer.produce(topic, key: token, value: payload, headers: headers.map { ($0.name, $0.value) }, opaque: 0)
                     }
                 }
                 if case .queued = result { break }

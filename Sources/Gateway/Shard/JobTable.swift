@@ -26,8 +26,9 @@ struct Job {
     /// APNs' last answer other than 200; 0 when there is none.
     var lastStatus: UInt16 = 0
     var lastReason = Reason.absent
-    /// Device token of the job's changelog key, where it differs from the job's present token; nil otherwise.
-    var storedToken: [UInt8]?
+    /// Device token of the job's changelog key, where it differs from the job's present token; nil otherwise. Memory of
+    /// the job's own, because a reference would make each copy of a job count references.
+    private(set) var storedToken: UnsafeMutableRawBufferPointer?
 
     /// Writes the job's key in the changelog.
     func writeChangelogKey(to writer: inout ByteWriter) {
@@ -35,9 +36,8 @@ struct Job {
         guard let storedToken else {
             return ChangelogKey.item(offset: offset, deviceToken: push.deviceToken).encode(into: &writer)
         }
-        storedToken.withUnsafeBytes {
-            ChangelogKey.item(offset: offset, deviceToken: $0).encode(into: &writer)
-        }
+        ChangelogKey.item(offset: offset, deviceToken: UnsafeRawBufferPointer(storedToken)).encode(
+            into: &writer)
     }
 
     /// Frees the job's memory and its record.
@@ -45,6 +45,24 @@ struct Job {
         push.release()
         record?.destroy()
         notedToken?.deallocate()
+        storedToken?.deallocate()
+    }
+
+    /// Keeps the present device token as that of the job's changelog key, unless another one is kept.
+    mutating func keepStoredToken() {
+        if storedToken == nil { storedToken = Self.copy(push.deviceToken) }
+    }
+
+    /// Lets the job's changelog key have the present device token.
+    mutating func forgetStoredToken() {
+        storedToken?.deallocate()
+        storedToken = nil
+    }
+
+    private static func copy(_ bytes: UnsafeRawBufferPointer) -> UnsafeMutableRawBufferPointer {
+        let copy = UnsafeMutableRawBufferPointer.allocate(byteCount: bytes.count, alignment: 1)
+        copy.copyMemory(from: bytes)
+        return copy
     }
 
     /// Copies the bytes into memory of the job's own and destroys the record. A given token replaces the job's device
@@ -85,9 +103,7 @@ struct Job {
     /// Keeps the token that the job's device has from now on.
     mutating func keepToken(_ token: UnsafeRawBufferPointer) {
         notedToken?.deallocate()
-        let copy = UnsafeMutableRawBufferPointer.allocate(byteCount: token.count, alignment: 1)
-        copy.copyMemory(from: token)
-        notedToken = copy
+        notedToken = Self.copy(token)
     }
 }
 

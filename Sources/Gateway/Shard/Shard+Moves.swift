@@ -34,8 +34,8 @@ extension Shard {
         guard let token = noted.map({ UnsafeRawBufferPointer($0) }) ?? context.newToken else {
             preconditionFailure("slot \(slot) moves to no token")
         }
-        if isStored, outcomes.hasChangelog, job.pointee.storedToken == nil {
-            job.pointee.storedToken = Array(job.pointee.push.deviceToken)
+        if isStored, outcomes.hasChangelog {
+            job.pointee.keepStoredToken()
         }
         freedBytes += job.pointee.moveToOwnMemory(deviceToken: token)
         noted?.deallocate()

@@ -138,7 +138,10 @@ extension Shard {
             return push.release()
         }
         metrics.count(push.isBroadcast ? .broadcast : .push, app: route.app)
-        settle(job, settlement)
+        // The usual case by itself, because another copy of the job takes its time.
+        guard case .placed(let slot) = settlement else { return settle(job, settlement) }
+        jobs.insert(job, at: slot)
+        act()
     }
 
     func facts(
@@ -328,7 +331,7 @@ extension Shard {
         }
         return JobRecord(
             key: record.key, value: record.value,
-            headers: UnsafeBufferPointer(start: headers.baseAddress, count: filled), topic: record.topicName,
+            headers: UnsafeBufferPointer(start: headers.baseAddress, count: filled), topic: sourceTopic,
             partition: record.partition, offset: record.offset,
             timestampMilliseconds: record.timestampMilliseconds)
     }

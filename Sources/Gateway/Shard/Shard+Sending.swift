@@ -8,15 +8,18 @@ import SluiceModel
 extension Shard {
     /// Sends as many pushes as the connections accept. The requests leave together at the end of the turn.
     func sendAll() {
-        for pool in pools where pool.connections.scheduler.waiting > 0 {
+        for pool in pools {
+            // Held once: each use of the pool's property would count references.
+            let connections = pool.connections
+            guard connections.scheduler.waiting > 0 else { continue }
             let clocks = ClockReading.now()
             if let until = pool.rest(at: clocks) { machine.rest(pool.index, until: until, at: now) }
             var gate = machine.poolGate(pool.index, at: now)
             guard gate != .closed, pool.refreshToken(at: clocks, logger: logger) else { continue }
-            while let (slot, connection) = pool.connections.nextAssignment(urgentOnly: gate == .urgentOnly) {
-                if let next = pool.connections.scheduler.upcoming { machine.prefetch(next) }
+            while let (slot, connection) = connections.nextAssignment(urgentOnly: gate == .urgentOnly) {
+                if let next = connections.scheduler.upcoming { machine.prefetch(next) }
                 guard machine.beginAttempt(slot, at: now) else {
-                    pool.connections.withdraw(slot, from: connection)
+                    connections.withdraw(slot, from: connection)
                     act()
                     continue
                 }
@@ -24,7 +27,7 @@ extension Shard {
                 machine.probed(pool.index, at: now)
                 gate = machine.poolGate(pool.index, at: now)
                 guard gate == .closed else { continue }
-                pool.connections.scheduler.endRun()
+                connections.scheduler.endRun()
                 break
             }
         }
@@ -71,18 +74,22 @@ extension Shard {
         guard !machine.hasEnded else { return }
         wallMilliseconds = wallClockMilliseconds()
         var anyFailed = false
-        for event in events where event.kind == .response { machine.prefetch(event.tag) }
-        for event in events {
-            switch event.kind {
+        // By index, because a loop over the events would copy each.
+        for index in events.indices where events[index].kind == .response {
+            machine.prefetch(events[index].tag)
+        }
+        for index in events.indices {
+            switch events[index].kind {
             case .response:
-                let job = jobs[event.tag]
+                let tag = events[index].tag
+                let job = jobs[tag]
                 pools[Int(job.pointee.pool)].answered(
                     job.pointee.push.priority, after: loop.now.nanoseconds &- job.pointee.sentAt)
-                if event.status / 100 == 2 {
-                    machine.accepted(event.tag, at: now)
-                    act(event.uniqueID.isEmpty ? .none : accepted(event))
+                if events[index].status / 100 == 2 {
+                    machine.accepted(tag, at: now)
+                    act(events[index].uniqueID.isEmpty ? .none : accepted(events[index]))
                 } else {
-                    answered(event, on: connection)
+                    answered(events[index], on: connection)
                 }
             case .failed: anyFailed = true
             case .capacityChanged, .goAway, .pingAnswered: break

@@ -65,7 +65,7 @@ extension Shard {
             push: job.pointee.push, progress: StoredPush.Progress(writing.progress),
             partition: job.pointee.partition,
             offset: key.offset, polledMilliseconds: job.pointee.polledMilliseconds)
-        job.pointee.storedToken = nil
+        job.pointee.forgetStoredToken()
         if outcomes.hasChangelog {
             var start = 0
             let value = storage.value { start = ChangelogKey.encode(stored, due: due, into: &$0) }

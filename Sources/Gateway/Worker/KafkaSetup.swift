@@ -37,6 +37,8 @@ struct KafkaSetup {
             .overridden(by: KafkaProperties(configuration.consumerProperties.map { ($0.name, $0.value) }))
         producer = KafkaProperties([
             (name: "linger.ms", value: "5"),
+            // Partition of an outcome, as Java's clients choose a key's; it costs less than librdkafka's own CRC-32.
+            (name: "partitioner", value: "murmur2_random"),
             // Longest time until a producer knows of new changelog partitions; librdkafka's own default is 5 min.
             (name: "topic.metadata.refresh.interval.ms", value: "10000"),
             (name: "statistics.interval.ms", value: Self.statisticsInterval),

@@ -84,13 +84,17 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         var judgement = Judgement()
         var unknown = 0
         // The apps' places in flight are free, and the slots idle, before the owner enqueues any slot again.
-        for event in events where event.kind == .response { scheduler.prefetch(slot: event.tag) }
-        for event in events {
-            switch event.kind {
+        // By index, because a loop over the events would copy each.
+        for index in events.indices where events[index].kind == .response {
+            scheduler.prefetch(slot: events[index].tag)
+        }
+        for index in events.indices {
+            switch events[index].kind {
             case .response:
-                ended(event.tag, now: now)
-                judgement.note(status: event.status)
+                ended(events[index].tag, now: now)
+                judgement.note(status: events[index].status)
             case .failed:
+                let event = events[index]
                 scheduler.ended(slot: event.tag, now: now)
                 if event.processed == .no { counters.notProcessed += 1 } else { unknown += 1 }
                 if event.isStreamError {
@@ -98,6 +102,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
                     judgement.noteError()
                 }
             case .goAway:
+                let event = events[index]
                 counters.goAways += 1
                 counters.lastGoAway = event.code
                 counters.lastGoAwayReason = Array(event.body.prefix(256))

@@ -6,6 +6,9 @@ public struct ByteWriter: ~Copyable {
     private var capacity: Int
     /// Bytes written so far.
     public private(set) var count = 0
+    /// Second whose ten digits are `secondText`, because most times of a turn lie in one second.
+    private var second: UInt64 = 0
+    private var secondText: (first: UInt64, last: UInt64) = (0, 0)
 
     /// - Parameter minimumCapacity: bytes to reserve at once.
     public init(minimumCapacity: Int = 512) {
@@ -85,6 +88,27 @@ public struct ByteWriter: ~Copyable {
         }
     }
 
+    /// Appends milliseconds since the epoch as a decimal integer.
+    public mutating func append(milliseconds value: Int64) {
+        // The times of thirteen digits: 2001 to 2286.
+        guard (1_000_000_000_000..<10_000_000_000_000).contains(value) else { return append(decimal: value) }
+        let (second, rest) = value.magnitude.quotientAndRemainder(dividingBy: 1_000)
+        if second != self.second {
+            self.second = second
+            let (high, low) = second.quotientAndRemainder(dividingBy: 100)
+            secondText = (
+                eightDigits(UInt32(truncatingIfNeeded: high)) | 0x3030_3030_3030_3030,
+                (eightDigits(UInt32(truncatingIfNeeded: low)) | 0x3030_3030_3030_3030) &>> 48
+            )
+        }
+        reserve(16)
+        let last = (eightDigits(UInt32(truncatingIfNeeded: rest)) | 0x3030_3030_3030_3030) &>> 40
+        storage.storeBytes(of: secondText.first.littleEndian, toByteOffset: count, as: UInt64.self)
+        storage.storeBytes(
+            of: (secondText.last | last &<< 16).littleEndian, toByteOffset: count &+ 8, as: UInt64.self)
+        count &+= 13
+    }
+
     /// Appends the first digits of a number, 1 to 8, without leading zeros.
     @inline(__always)
     private mutating func appendFirst(_ value: UInt32) {
@@ -148,6 +172,12 @@ public struct ByteWriter: ~Copyable {
     public mutating func append(jsonString bytes: UnsafeRawBufferPointer) {
         // No byte takes more than six in the result: \u00XX.
         reserve(bytes.count &* 6 &+ 16)
+        if bytes.count >= 32, bytes.isPlainText {
+            append(UInt8(ascii: "\""))
+            append(bytes)
+            append(UInt8(ascii: "\""))
+            return
+        }
         let end = bytes.count
         var index = 0
         var target = storage + count
@@ -161,9 +191,21 @@ public struct ByteWriter: ~Copyable {
             target += 8
             index &+= 8
         }
+        // The last eight bytes again, which overlap those before.
+        if end &- 8 >= 0, end &- index < 8, index < end {
+            let word = bytes.loadUnaligned(fromByteOffset: end &- 8, as: UInt64.self)
+            if isPlainText(word) {
+                target += end &- 8 &- index
+                target.storeBytes(of: word, as: UInt64.self)
+                target += 8
+                index = end
+            }
+        }
         while index < end {
             let byte = bytes[index]
-            guard byte >= 0x20, byte < 0x80, byte != UInt8(ascii: "\""), byte != UInt8(ascii: "\\") else { break }
+            guard byte >= 0x20, byte < 0x80, byte != UInt8(ascii: "\""), byte != UInt8(ascii: "\\") else {
+                break
+            }
             target.storeBytes(of: byte, as: UInt8.self)
             target += 1
             index &+= 1

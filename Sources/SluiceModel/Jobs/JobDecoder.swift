@@ -85,11 +85,16 @@ public struct JobDecoder: ~Copyable {
     ) throws(JobError) -> RecordMode {
         var signs = RecordMode.Signs()
         var passed = 0
+        var isPacked = false
         for header in record.headers {
-            if let field = JobField(headerName: header.name) {
-                let name = field.headerName ?? ""
-                if fields.present.contains(field) { throw .doubled(name) }
-                guard let value = header.value else { throw .null(name) }
+            if PackedFields.isName(header.name) {
+                if isPacked { throw .doubled(PackedFields.headerName) }
+                guard let value = header.value else { throw .null(PackedFields.headerName) }
+                isPacked = true
+                try PackedFields.read(value, into: &fields)
+            } else if let field = JobField(headerName: header.name) {
+                if fields.present.contains(field) { throw .doubled(field.headerName ?? "") }
+                guard let value = header.value else { throw .null(field.headerName ?? "") }
                 fields.set(field, value)
             } else if try !signs.take(header) {
                 passed += try readForeign(header, room: JobLimits.maximumPassedHeaderBytes - passed)
@@ -124,7 +129,8 @@ public struct JobDecoder: ~Copyable {
             count, documentSize: fields.isStructured ? record.value?.count ?? 0 : 0)
         var used = 0
         for header in record.headers
-        where JobField(headerName: header.name) == nil && !RecordMode.Signs.isSign(header.name)
+        where JobField(headerName: header.name) == nil && !PackedFields.isName(header.name)
+            && !RecordMode.Signs.isSign(header.name)
             && settings.passedHeaders.contain(header.name)
             && PassedHeaders.fits(header, in: JobLimits.maximumPassedHeaderBytes - used)
         {

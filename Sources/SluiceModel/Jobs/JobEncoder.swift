@@ -98,6 +98,26 @@ public enum JobEncoder {
             key: Array(control.deviceToken.utf8), value: [], headers: headers(of: fields(of: control)))
     }
 
+    /// Packs the headers of a job in binary mode into a single one, ``PackedFields``. A value with a line feed, which no
+    /// valid field has, keeps a header of its own.
+    public static func packed(_ binary: EncodedJob) -> EncodedJob {
+        var job = binary
+        var lines: [UInt8] = []
+        job.headers = []
+        for header in binary.headers {
+            if header.value.contains(UInt8(ascii: "\n")) {
+                job.headers.append(header)
+            } else {
+                lines += header.name.utf8
+                lines.append(UInt8(ascii: ":"))
+                lines += header.value
+                lines.append(UInt8(ascii: "\n"))
+            }
+        }
+        job.headers.append((PackedFields.headerName.description, lines))
+        return job
+    }
+
     /// Encodes a push in structured mode: a JSON document.
     public static func structured(_ push: PushDescription) -> EncodedJob {
         structured(

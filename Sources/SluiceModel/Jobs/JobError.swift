@@ -5,6 +5,7 @@ public enum JobRule: String, CaseIterable, Sendable {
     case notForKind = "not-for-kind"
     case notInStructuredMode = "not-in-structured-mode"
     case contentType = "content-type"
+    case packedLine = "packed-line"
     case keyMismatch = "key-mismatch"
     case noValue = "no-value"
     // JSON.

@@ -85,32 +85,35 @@ public enum JobField: UInt8, CaseIterable, Sendable {
         }
     }
 
-    /// Finds the field with this header name; the case of letters doesn't matter. Length and at most two letters leave a
-    /// single candidate.
+    /// Finds the field with this header name; the case of letters doesn't matter. The length leaves four candidates at
+    /// most, and each comparison is with a literal.
+    @inline(__always)
     init?(headerName name: UnsafeRawBufferPointer) {
+        @inline(__always)
+        func has(_ literal: StaticString) -> Bool {
+            name.elementsEqual(bytesOf: literal) || name.equalsIgnoringCase(literal)
+        }
         switch name.count {
-        case 3: self = .ttl
-        case 4: self = .kind
-        case 5: self = .event
-        case 7: self = .apnsID
-        case 8: self = .delivery
-        case 10:
-            switch (name[0] | 0x20, name[1] | 0x20) {
-            case (UInt8(ascii: "a"), _): self = .topic
-            case (UInt8(ascii: "c"), _): self = .createdAt
-            case (_, UInt8(ascii: "e")): self = .deliverAt
-            default: self = .duplicates
-            }
-        case 11: self = name[0] | 0x20 == UInt8(ascii: "e") ? .environment : .occurredAt
-        case 13: self = name[0] | 0x20 == UInt8(ascii: "a") ? .priority : .registeredAt
-        case 14: self = .pushType
-        case 15: self = name[0] | 0x20 == UInt8(ascii: "a") ? .expiration : .receiptTimeout
-        case 16: self = name[0] | 0x20 == UInt8(ascii: "a") ? .collapseIdentifier : .newDeviceToken
+        case 3 where has("ttl"): self = .ttl
+        case 4 where has("kind"): self = .kind
+        case 5 where has("event"): self = .event
+        case 7 where has("apns-id"): self = .apnsID
+        case 8 where has("delivery"): self = .delivery
+        case 10 where has("apns-topic"): self = .topic
+        case 10 where has("created-at"): self = .createdAt
+        case 10 where has("deliver-at"): self = .deliverAt
+        case 10 where has("duplicates"): self = .duplicates
+        case 11 where has("environment"): self = .environment
+        case 11 where has("occurred-at"): self = .occurredAt
+        case 13 where has("apns-priority"): self = .priority
+        case 13 where has("registered-at"): self = .registeredAt
+        case 14 where has("apns-push-type"): self = .pushType
+        case 15 where has("apns-expiration"): self = .expiration
+        case 15 where has("receipt-timeout"): self = .receiptTimeout
+        case 16 where has("apns-collapse-id"): self = .collapseIdentifier
+        case 16 where has("new-device-token"): self = .newDeviceToken
         default: return nil
         }
-        guard let candidate = headerName,
-            name.elementsEqual(bytesOf: candidate) || name.equalsIgnoringCase(candidate)
-        else { return nil }
     }
 
     init?(memberName: UnsafeRawBufferPointer) {

@@ -105,9 +105,10 @@ extension JobFields {
         if ttl != nil {
             throw error(.ttl, .exclusive, "give ttl or \(name(.expiration)), not both")
         }
-        if (isStructured ? jsonInteger(text) : text.decimal) == 0 { return .once }
-        let seconds = try integer(.expiration, in: JobLimits.expiration, "0, or UNIX seconds")
-        return .at(UInt32(clamping: seconds ?? 0))
+        let value = number(text)
+        if value == 0 { return .once }
+        let seconds = try checked(value, .expiration, in: JobLimits.expiration, "0, or UNIX seconds")
+        return .at(UInt32(clamping: seconds))
     }
 
     func collapseIdentifier() throws(JobError) -> UnsafeRawBufferPointer? {

@@ -45,7 +45,21 @@ struct JobFields: ~Copyable {
         -> Int64?
     {
         guard let text = self[field] else { return nil }
-        guard let value = isStructured ? jsonInteger(text) : text.decimal else {
+        return try checked(number(text), field, in: range, meaning)
+    }
+
+    /// Returns the value of a whole number; nil when the text is none.
+    @inline(__always)
+    func number(_ text: UnsafeRawBufferPointer) -> Int64? {
+        isStructured ? jsonInteger(text) : text.decimal
+    }
+
+    /// Returns a number of `number(_:)` that is within `range`.
+    @inline(__always)
+    func checked(
+        _ value: Int64?, _ field: JobField, in range: ClosedRange<Int64>, _ meaning: StaticString
+    ) throws(JobError) -> Int64 {
+        guard let value else {
             throw error(
                 field, .number,
                 isStructured ? "is not a whole number" : "is not a whole number in plain decimal digits")

@@ -73,15 +73,15 @@ public enum OutcomeEncoder {
         writer.append(UInt8(ascii: "}"))
         if !outcome.adjustments.isEmpty { encode(outcome.adjustments, into: &writer) }
         writer.append(#","created-at":"#)
-        writer.append(decimal: outcome.createdMilliseconds)
+        writer.append(milliseconds: outcome.createdMilliseconds)
         writer.append(#","polled-at":"#)
-        writer.append(decimal: outcome.polledMilliseconds)
+        writer.append(milliseconds: outcome.polledMilliseconds)
         if let sent = outcome.firstSentMilliseconds {
             writer.append(#","first-sent-at":"#)
-            writer.append(decimal: sent)
+            writer.append(milliseconds: sent)
         }
         writer.append(#","finished-at":"#)
-        writer.append(decimal: outcome.finishedMilliseconds)
+        writer.append(milliseconds: outcome.finishedMilliseconds)
         writer.append(UInt8(ascii: "}"))
     }
 
@@ -121,7 +121,7 @@ public enum OutcomeEncoder {
         if outcome.suspectToken { writer.append(#","suspect-token":true"#) }
         if let since = outcome.tokenInvalidSinceMilliseconds {
             writer.append(#","token-invalid-since":"#)
-            writer.append(decimal: since)
+            writer.append(milliseconds: since)
         }
     }
 

@@ -7,17 +7,21 @@ public enum Topic {
     /// Returns whether the topic has only letters, digits, hyphens and periods, and no empty label: the charset of
     /// bundle identifiers.
     static func isWellFormed(_ topic: UnsafeRawBufferPointer) -> Bool {
-        var previousWasPeriod = true
+        guard let first = topic.first, let last = topic.last else { return false }
+        let period = UInt8(ascii: ".")
+        // Without a branch per byte, so that the compiler can vectorise both loops.
+        var foreign: UInt8 = 0
         for byte in topic {
-            if byte == UInt8(ascii: ".") {
-                if previousWasPeriod { return false }
-                previousWasPeriod = true
-            } else {
-                guard isLetter(byte) || isDigit(byte) || byte == UInt8(ascii: "-") else { return false }
-                previousWasPeriod = false
-            }
+            let isNoLetter: UInt8 = (byte | 0x20) &- UInt8(ascii: "a") > 25 ? 1 : 0
+            let isNoDigit: UInt8 = byte &- UInt8(ascii: "0") > 9 ? 1 : 0
+            let isNoMark: UInt8 = byte != period && byte != UInt8(ascii: "-") ? 1 : 0
+            foreign |= isNoLetter & isNoDigit & isNoMark
         }
-        return !previousWasPeriod
+        var empty: UInt8 = 0
+        for index in 1..<topic.count {
+            empty |= topic[index] == period && topic[index &- 1] == period ? 1 : 0
+        }
+        return foreign | empty == 0 && first != period && last != period
     }
 
     /// Returns whether the topic has the push type's prefix or suffix, with a name beside it. A type without a suffix

@@ -1,0 +1,223 @@
+import Testing
+
+@testable import SluiceModel
+
+/// Jobs whose fields are in the header `sluice-fields`.
+@Suite struct PackedFieldsTests {
+    let decoder = TestDecoder()
+
+    private func record(_ lines: String, value: String = TestRecord.payload) -> TestRecord {
+        TestRecord(key: TestRecord.token, value: value, headers: [("sluice-fields", lines)])
+    }
+
+    @Test func everyJobOfTheEncoderIsTheSameWhenPacked() throws {
+        var push = PushDescription(
+            deviceToken: TestRecord.token, topic: "com.example.app", payload: Array(TestRecord.payload.utf8))
+        push.priority = 5
+        push.ttl = 3_600
+        push.collapseIdentifier = #"a: "b""#
+        push.apnsID = "00112233-4455-6677-8899-aabbccddeeff"
+        push.deliverAtMilliseconds = 1_700_000_100_000
+        push.delivery = "confirm"
+        push.receiptTimeoutSeconds = 30
+        push.environment = "development"
+        push.duplicates = "avoid"
+        push.createdAtMilliseconds = 1_690_000_000_000
+        var cancel = ControlDescription(.cancel, deviceToken: TestRecord.token)
+        cancel.apnsID = "00112233-4455-6677-8899-aabbccddeeff"
+        for job in [JobEncoder.binary(push), JobEncoder.binary(cancel)] {
+            let packed = JobEncoder.packed(job)
+            #expect(packed.headers.count == 1)
+            #expect(try decoder.decode(TestRecord(packed)).get() == decoder.decode(TestRecord(job)).get())
+        }
+    }
+
+    @Test func lastLineFeedMayBeLeftOutAndNamesIgnoreCase() throws {
+        let push = try #require(decoder.push(record("APNS-Topic:com.example.app\napns-push-type:alert")))
+        #expect(push.topic == "com.example.app")
+        #expect(decoder.push(record("apns-push-type:alert\napns-topic:com.example.app\n")) != nil)
+    }
+
+    @Test func otherHeadersStandBesideThePackedOnes() throws {
+        var packed = record("apns-topic:com.example.app\napns-push-type:alert\n")
+        packed.headers.append((name: "apns-priority", value: Array("5".utf8)))
+        packed.headers.append((name: "traceparent", value: Array("00-a".utf8)))
+        let push = try #require(decoder.push(packed))
+        #expect(push.priority == .powerAware)
+        #expect(push.headers == ["traceparent: 00-a"])
+    }
+
+    @Test(arguments: [
+        (
+            "apns-topic:com.example.app\napns-topic:com.example.app\napns-push-type:alert", "apns-topic",
+            JobRule.doubled
+        ),
+        ("apns-topic:com.example.app\napns-push-type:alert\nno colon", "sluice-fields", .packedLine),
+        ("apns-topic:com.example.app\n\napns-push-type:alert", "sluice-fields", .packedLine),
+        ("apns-topic\napns-push-type:alert", "sluice-fields", .packedLine),
+        ("apns-topic:com.example.app\ntraceparent:00", "traceparent", .unknown),
+        ("apns-topic: com.example.app\napns-push-type:alert", "apns-topic", .charset),
+        ("apns-topic:com.example.app\r\napns-push-type:alert\r\n", "apns-push-type", .choice),
+        (":x", "", .unknown),
+        ("", "apns-topic", .required),
+    ])
+    func faultyLinesAreNamed(_ lines: String, _ field: String, _ rule: JobRule) throws {
+        let error = try #require(decoder.error(record(lines)))
+        #expect(error.rule == rule)
+        #expect(error.field == field)
+    }
+
+    @Test func misspeltLineNamesTheOneMeant() throws {
+        let error = try #require(decoder.error(record("apns-topc:com.example.app\napns-push-type:alert")))
+        #expect(error.message.contains("did you mean `apns-topic`?"))
+    }
+
+    @Test func fieldInBothPlacesAndSecondPackedHeaderAreRefused() throws {
+        var both = record("apns-topic:com.example.app\napns-push-type:alert")
+        both.headers.append((name: "apns-topic", value: Array("com.example.app".utf8)))
+        #expect(decoder.error(both)?.rule == .doubled)
+        var twice = record("apns-topic:com.example.app\napns-push-type:alert")
+        twice.headers.append(twice.headers[0])
+        let error = try #require(decoder.error(twice))
+        #expect(error.rule == .doubled && error.field == "sluice-fields")
+        var null = record("")
+        null.headers[0].value = nil
+        #expect(decoder.error(null)?.rule == .null)
+    }
+
+    @Test func packedFieldsAreNotForDocuments() throws {
+        var document = record("apns-topic:com.example.app\n", value: #"{"kind":"push"}"#)
+        document.headers.append((name: "content-type", value: Array("application/json".utf8)))
+        #expect(decoder.error(document)?.rule == .notInStructuredMode)
+    }
+
+    @Test func randomBytesNeverTrap() {
+        var random = SeededGenerator(seed: 77)
+        let pieces = [
+            "apns-topic", ":", "\n", "apns-push-type", "alert", "com.example.app", "ttl", "9", "\u{0}", "é",
+        ]
+        for _ in 0..<5_000 {
+            let lines = (0..<Int.random(in: 0..<12, using: &random)).map { _ in
+                pieces.randomElement(using: &random) ?? ""
+            }
+            _ = decoder.decode(record(lines.joined()))
+        }
+    }
+}
+
+/// Conversions that handle eight bytes at a time, against plain ones.
+@Suite struct WordConversionTests {
+    @Test func decimalsOfAnyLengthAreWritten() {
+        var values: [Int64] = [0, .min, .max, -1]
+        var power: Int64 = 1
+        for _ in 0..<18 {
+            power *= 10
+            values += [power - 1, power, power + 1, -power, power / 7]
+        }
+        for value in values {
+            var writer = ByteWriter()
+            writer.append(decimal: value)
+            #expect(String(decoding: writer.bytes, as: UTF8.self) == "\(value)")
+        }
+        var random = SeededGenerator(seed: 5)
+        for _ in 0..<10_000 {
+            let value = Int64(bitPattern: random.next() >> (random.next() & 63))
+            var writer = ByteWriter()
+            writer.append(decimal: value)
+            guard String(decoding: writer.bytes, as: UTF8.self) == "\(value)" else {
+                Issue.record("\(value) is written as \(String(decoding: writer.bytes, as: UTF8.self))")
+                return
+            }
+        }
+    }
+
+    @Test func decimalsAreReadOnlyFromDigits() {
+        var random = SeededGenerator(seed: 6)
+        for _ in 0..<2_000 {
+            let value =
+                Int64(random.next() >> 5) % Int64.random(in: 1..<1_000_000_000_000_000_000, using: &random)
+            let text = Array("\(value)".utf8)
+            #expect(text.withUnsafeBytes { $0.decimal } == value)
+        }
+        // Every byte at every place of a number of nine digits.
+        for place in 0..<9 {
+            for byte in UInt8.min...UInt8.max {
+                var text = Array("123456789".utf8)
+                text[place] = byte
+                let expected = Int64(String(decoding: text, as: UTF8.self)).flatMap {
+                    byte == UInt8(ascii: "0") && place == 0 || byte == UInt8(ascii: "+")
+                        || byte == UInt8(ascii: "-") ? nil : $0
+                }
+                if text.withUnsafeBytes({ $0.decimal }) != expected {
+                    Issue.record("byte \(byte) at \(place)")
+                }
+            }
+        }
+    }
+
+    @Test func identifiersAreReadOnlyFromLowerCaseDigits() {
+        let canonical = "00112233-4455-6677-8899-aabbccddeeff"
+        for place in 0..<36 {
+            for byte in UInt8.min...UInt8.max {
+                var text = Array(canonical.utf8)
+                text[place] = byte
+                let isDash = [8, 13, 18, 23].contains(place)
+                let isLower = "0123456789abcdef".utf8.contains(byte)
+                let isUpper = "ABCDEF".utf8.contains(byte)
+                let exact = text.withUnsafeBytes { APNSID(canonical: $0) }
+                let any = text.withUnsafeBytes { APNSID(anyCase: $0) }
+                let isRight =
+                    (exact != nil) == (isDash ? byte == UInt8(ascii: "-") : isLower)
+                    && (any != nil) == (isDash ? byte == UInt8(ascii: "-") : isLower || isUpper)
+                    && any.map { $0.description == String(decoding: text, as: UTF8.self).lowercased() }
+                        ?? true
+                if !isRight { Issue.record("byte \(byte) at \(place)") }
+            }
+        }
+    }
+
+    @Test func stringsOfEveryLengthAreEscapedAtEveryPlace() {
+        for length in 0..<40 {
+            for place in 0..<max(1, length) {
+                for special in [UInt8(ascii: "\""), 0x1f, 0xff, UInt8(ascii: "x")] {
+                    var text = [UInt8](repeating: UInt8(ascii: "a"), count: length)
+                    if length > 0 { text[place] = special }
+                    var writer = ByteWriter(minimumCapacity: 1)
+                    text.withUnsafeBytes { writer.append(jsonString: $0) }
+                    let escaped =
+                        switch special {
+                        case UInt8(ascii: "\""): "\\\""
+                        case 0x1f: "\\u001f"
+                        case 0xff: "\u{FFFD}"
+                        default: "x"
+                        }
+                    let a = { String(repeating: "a", count: $0) }
+                    let expected = length == 0 ? "" : a(place) + escaped + a(length - place - 1)
+                    if String(decoding: writer.bytes, as: UTF8.self) != "\"\(expected)\"" {
+                        Issue.record("byte \(special) at \(place) of \(length)")
+                    }
+                }
+            }
+        }
+    }
+
+    @Test func topicsAreJudgedByteForByte() {
+        func plain(_ topic: [UInt8]) -> Bool {
+            topic.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false).allSatisfy { label in
+                !label.isEmpty && label.allSatisfy { isLetter($0) || isDigit($0) || $0 == UInt8(ascii: "-") }
+            }
+        }
+        var random = SeededGenerator(seed: 8)
+        let alphabet = Array("ab.Z-9_. ".utf8) + [0xc3, 0x00, 0x7f]
+        for _ in 0..<20_000 {
+            let topic = (0..<Int.random(in: 0..<40, using: &random)).map { _ in
+                Int.random(in: 0..<8, using: &random) == 0
+                    ? alphabet.randomElement(using: &random)! : UInt8(ascii: "k")
+            }
+            guard topic.withUnsafeBytes({ Topic.isWellFormed($0) }) == plain(topic) else {
+                Issue.record("\(topic)")
+                return
+            }
+        }
+    }
+}
