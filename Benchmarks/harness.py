@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -39,12 +40,12 @@ def pinned(core, *command):
 
 
 class Server:
-    """A server of ours that writes its address to a file; ends with the `with` block."""
+    """A process of ours that writes a file when it is ready, a server its address; ends with the `with` block."""
 
-    def __init__(self, directory, name, *arguments):
+    def __init__(self, directory, name, *arguments, core=SERVER_CORE):
         ready = os.path.join(directory, name + ".ready")
         self.child = subprocess.Popen(
-            pinned(SERVER_CORE, os.path.join(BUILD, "sluice"), *arguments, "--ready-file", ready, "--stop-with-input"),
+            pinned(core, os.path.join(BUILD, "sluice"), *arguments, "--ready-file", ready, "--stop-with-input"),
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 20
         while not os.path.exists(ready):
@@ -53,7 +54,7 @@ class Server:
             time.sleep(0.01)
         with open(ready) as file:
             self.address = file.readline().strip()
-        self.port = self.address.rsplit(":", 1)[1]
+        self.port = self.address.rpartition(":")[2]
 
     def stop(self):
         if self.child.poll() is None:
@@ -67,10 +68,10 @@ class Server:
         self.stop()
 
 
-def run(*command, timeout=CLIENT_TIMEOUT):
+def run(*command, timeout=CLIENT_TIMEOUT, core=CLIENT_CORE):
     """Runs a client; returns its output and the CPU seconds it used."""
     child = subprocess.Popen(
-        pinned(CLIENT_CORE, *command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        pinned(core, *command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True)
     timer = threading.Timer(timeout, child.kill)
     timer.start()
@@ -83,9 +84,9 @@ def run(*command, timeout=CLIENT_TIMEOUT):
     return output, usage.ru_utime + usage.ru_stime
 
 
-def bench(subcommand, *arguments, timeout=CLIENT_TIMEOUT):
+def bench(subcommand, *arguments, timeout=CLIENT_TIMEOUT, core=CLIENT_CORE):
     """Runs a measurement of ours; returns the JSON of its last line."""
-    output, _ = run(os.path.join(BUILD, "sluice-bench"), subcommand, *map(str, arguments), timeout=timeout)
+    output, _ = run(os.path.join(BUILD, "sluice-bench"), subcommand, *map(str, arguments), timeout=timeout, core=core)
     return json.loads(output.splitlines()[-1])
 
 
@@ -136,7 +137,7 @@ def h2load_run(directory, server, connections, count, *more, under=()):
 
 @contextlib.contextmanager
 def surroundings(directory, name, partitions, *topics, simulator=("--null",)):
-    """A simulator and a Kafka for one worker; gives the options that name them."""
+    """A simulator and an embedded Kafka for one worker; gives the options that name them."""
     topics = [f"sluice.jobs:{partitions}", f"sluice.outcomes:{partitions}", "sluice.dead-letters:1", *topics]
     with (Server(directory, f"simulator{name}", "simulator", *simulator, "--port", "0", "--directory", directory)
           as apns,
@@ -187,6 +188,24 @@ def instructions(profile):
     return counts
 
 
+def named(callers):
+    """Callers of an allocation with the names of sluice-bench's functions, where addr2line is there."""
+    if not shutil.which("addr2line"):
+        return callers
+
+    def name(found):
+        answer = subprocess.run(
+            ["addr2line", "-f", "-e", os.path.join(BUILD, "sluice-bench"), found.group(1)], stdout=subprocess.PIPE, text=True)
+        return answer.stdout.split("\n", 1)[0] or found.group(0)
+
+    text = re.sub(r"sluice-bench\+(0x[0-9a-f]+)", name, callers)
+    demangle = shutil.which("swift-demangle") or shutil.which("swift")
+    if not demangle:
+        return text
+    command = [demangle, *([] if demangle.endswith("demangle") else ["demangle"]), "--simplified"]
+    return subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True).stdout or text
+
+
 def h2load_latency(directory, server, rate, seconds):
     """Latency of h2load at a fixed rate on one connection, by its own log. The first second is its
     warm-up."""
@@ -215,6 +234,11 @@ def entry(runs, unit):
     return {"value": statistics.median(runs), "unit": unit, "runs": runs}
 
 
+def unmeasured(unit, reason):
+    """The entry of a figure that can't be measured here."""
+    return {"value": None, "unit": unit, "runs": [], "reason": reason}
+
+
 def number(value):
     """Formats a number with three significant digits."""
     if 0 < abs(value) < 0.01:
@@ -231,6 +255,9 @@ def print_figures(figures, bounds=None):
     bounds = bounds or {}
     print_row("figure", "value", "unit", "bound" if bounds else "", "met" if bounds else "", "runs")
     for name, figure in figures.items():
+        if figure["value"] is None:
+            print_row(name, "–", figure["unit"], "", "", figure["reason"])
+            continue
         comparison, limit = bounds.get(name, ("", None))
         met = "" if limit is None else "yes" if is_met(figure["value"], comparison, limit) else "NO"
         bound = "" if limit is None else f"{comparison} {limit:g}"

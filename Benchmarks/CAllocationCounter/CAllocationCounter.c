@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <execinfo.h>
 #include <link.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -22,19 +23,29 @@ static __thread bool is_counting;
 static __thread bool is_recording;
 static __thread sluice_allocation_counts counts;
 
-// One thread counts at a time.
+// The count of all threads, except for the thread that began it.
+static atomic_bool is_counting_all;
+static __thread bool is_exempt;
+static _Atomic uint64_t all_mallocs, all_swift;
+
+// One count at a time.
 static void *traces[maximum_traces][depth];
 static int trace_lengths[maximum_traces];
 static bool trace_is_swift[maximum_traces];
-static int trace_count, trace_limit;
+static atomic_int trace_count;
+static int trace_limit;
 
 static void record(bool is_swift) {
     // The C libraries' many must not crowd out Swift's few.
     if (trace_count >= (is_swift ? trace_limit : trace_limit / 2)) return;
+    int place = atomic_fetch_add(&trace_count, 1);
+    if (place >= trace_limit) {
+        atomic_fetch_sub(&trace_count, 1);
+        return;
+    }
     is_recording = true;
-    trace_lengths[trace_count] = backtrace(traces[trace_count], depth);
-    trace_is_swift[trace_count] = is_swift;
-    trace_count++;
+    trace_lengths[place] = backtrace(traces[place], depth);
+    trace_is_swift[place] = is_swift;
     is_recording = false;
 }
 
@@ -47,13 +58,27 @@ enum { maximum_ranges = 32 };
 static struct range ranges[maximum_ranges];
 static int range_count;
 
-static inline void count_malloc(void *caller) {
-    if (__builtin_expect(!is_counting || is_recording, 1)) return;
-    counts.mallocs++;
+static bool is_of_swift(void *caller) {
     bool is_swift = false;
     for (int i = 0; i < range_count; i++) {
         is_swift |= (uintptr_t)caller >= ranges[i].start && (uintptr_t)caller < ranges[i].end;
     }
+    return is_swift;
+}
+
+static __attribute__((noinline)) void count_of_all(void *caller) {
+    if (is_recording || is_exempt) return;
+    atomic_fetch_add_explicit(&all_mallocs, 1, memory_order_relaxed);
+    if (!is_of_swift(caller)) return;
+    atomic_fetch_add_explicit(&all_swift, 1, memory_order_relaxed);
+    record(true);
+}
+
+static inline void count_malloc(void *caller) {
+    if (__builtin_expect(atomic_load_explicit(&is_counting_all, memory_order_relaxed), 0)) return count_of_all(caller);
+    if (__builtin_expect(!is_counting || is_recording, 1)) return;
+    counts.mallocs++;
+    bool is_swift = is_of_swift(caller);
     counts.swift += is_swift;
     record(is_swift);
 }
@@ -127,6 +152,21 @@ void sluice_allocations_begin(int limit) {
 sluice_allocation_counts sluice_allocations_end(void) {
     is_counting = false;
     return counts;
+}
+
+void sluice_allocations_begin_all(int limit) {
+    is_exempt = true;
+    trace_count = 0;
+    trace_limit = limit < maximum_traces ? limit : maximum_traces;
+    all_mallocs = 0;
+    all_swift = 0;
+    is_counting_all = true;
+}
+
+sluice_allocation_counts sluice_allocations_end_all(void) {
+    is_counting_all = false;
+    is_exempt = false;
+    return (sluice_allocation_counts){.mallocs = all_mallocs, .swift = all_swift};
 }
 
 // Two allocations are of one kind when their innermost callers are.

@@ -1,5 +1,6 @@
 import ArgumentParser
 import CAllocationCounter
+import EventLoop
 import Glibc
 
 struct AllocationsCommand: ParsableCommand {
@@ -54,11 +55,9 @@ struct AllocationsCommand: ParsableCommand {
         .allocate(byteCount: count, alignment: 16)
     }
 
-    /// Makes known numbers of allocations of each kind, and compares them with the counter.
-    static func checkCounter() throws {
-        let rounds = 100
+    /// Makes `rounds` allocations of each kind of Swift, and as many of C.
+    private static func allocate(rounds: Int) -> Int {
         var sum = 0
-        sluice_allocations_begin(0)
         for round in 1...rounds {
             let object = makeObject(round)
             let array = makeArray(round)
@@ -68,6 +67,14 @@ struct AllocationsCommand: ParsableCommand {
             raw.deallocate()
             free(copy)
         }
+        return sum
+    }
+
+    /// Makes known numbers of allocations of each kind, and compares them with the counter.
+    static func checkCounter() throws {
+        let rounds = 100
+        sluice_allocations_begin(0)
+        var sum = allocate(rounds: rounds)
         let counts = sluice_allocations_end()
         sluice_allocations_begin(0)
         for round in 1...rounds { sum &+= round }
@@ -78,6 +85,33 @@ struct AllocationsCommand: ParsableCommand {
                 description:
                     "the counter does not count: of \(3 * rounds) allocations of Swift \(counts.swift), of "
                     + "\(4 * rounds) in all \(counts.mallocs), of none \(none.mallocs)")
+        }
+    }
+
+    /// Makes known numbers of allocations on another thread and on this one, and compares them with the counter of all
+    /// threads, which must not see this thread's.
+    static func checkCounterOfAllThreads() throws {
+        let rounds = 100
+        let loop = try EventLoop(name: "check")
+        loop.start()
+        _ = loop.runBlocking { allocate(rounds: 1) }
+        var sum = 0
+        func count(_ rounds: Int) -> UInt64 {
+            sluice_allocations_begin_all(0)
+            sum += loop.runBlocking { rounds == 0 ? 1 : allocate(rounds: rounds) } + allocate(rounds: 1_000)
+            return sluice_allocations_end_all().swift
+        }
+        _ = count(0)
+        // The loop itself may allocate when it is given work.
+        let own = count(0)
+        let counted = count(rounds)
+        loop.stop()
+        loop.join()
+        guard sum > 0, own < UInt64(rounds), counted >= own, counted - own == UInt64(3 * rounds) else {
+            throw LoadError(
+                description:
+                    "the counter does not count: of \(3 * rounds) allocations of Swift on another thread "
+                    + "\(Int(counted) - Int(own)), of none \(own)")
         }
     }
 }

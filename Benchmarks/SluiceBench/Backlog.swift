@@ -1,4 +1,5 @@
 import ArgumentParser
+import Configuration
 import Glibc
 import Kafka
 import SluiceModel
@@ -70,12 +71,41 @@ struct Backlog: ParsableArguments {
     }
 }
 
+/// Topics of a run. On real brokers each run has its own.
+struct BenchmarkTopics: ParsableArguments {
+    @Option(help: "Names of the topics begin with this.") var topicPrefix = "sluice"
+    @Option(help: "Create the topics with so many partitions and one replica; needs real brokers.")
+    var createPartitions: Int?
+
+    func validate() throws {
+        guard (1...10_000).contains(createPartitions ?? 1) else {
+            throw ValidationError("--create-partitions must be 1 to 10000")
+        }
+    }
+
+    var jobs: String { topicPrefix + ".jobs" }
+
+    var arguments: [String] {
+        ["--topic-prefix", topicPrefix]
+            + (createPartitions.map { ["--create-partitions", "\($0)"] } ?? [])
+    }
+
+    func apply(to kafka: inout Configuration.Kafka) {
+        kafka.topics = .init(
+            jobs: jobs, outcomes: topicPrefix + ".outcomes", deadLetters: topicPrefix + ".dead-letters",
+            changelog: topicPrefix + ".changelog")
+        guard let createPartitions else { return }
+        kafka.groupID = topicPrefix
+        kafka.createTopics = .init(partitions: createPartitions, replicationFactor: 1)
+    }
+}
+
 struct BacklogCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "backlog", abstract: "Produce the jobs of `gateway`; prints one line of JSON.")
 
     @Option(help: "Bootstrap servers.") var bootstrapServers: String
-    @Option(help: "Topic of the jobs.") var topic = "sluice.jobs"
+    @OptionGroup var topics: BenchmarkTopics
     @OptionGroup var backlog: Backlog
     @Flag(help: "Keep all jobs until standard input ends, and send them at once then.") var hold = false
 
@@ -89,8 +119,12 @@ struct BacklogCommand: ParsableCommand {
             properties["batch.size"] = "4000000"
             properties["message.max.bytes"] = "4000000"
         }
+        if let partitions = topics.createPartitions {
+            try KafkaAdmin(properties: KafkaProperties(bootstrapServers: bootstrapServers))
+                .createTopics([NewTopic(topics.jobs, partitions: partitions, replicationFactor: 1)])
+        }
         let producer = try KafkaProducer(properties: properties)
-        try backlog.produce(producer, topic: topic)
+        try backlog.produce(producer, topic: topics.jobs)
         if hold {
             var byte: UInt8 = 0
             while read(0, &byte, 1) > 0 {}
@@ -108,7 +142,7 @@ struct BacklogProcess {
     private let input: Int32
 
     /// - Parameter isHeld: whether the jobs are sent by ``finish()`` only.
-    init(_ backlog: Backlog, bootstrapServers: String, isHeld: Bool) throws {
+    init(_ backlog: Backlog, _ topics: BenchmarkTopics, bootstrapServers: String, isHeld: Bool) throws {
         var path = [CChar](repeating: 0, count: Int(PATH_MAX))
         // `/proc/self/exe` itself is valgrind's under valgrind; its target isn't.
         guard readlink("/proc/self/exe", &path, path.count - 1) > 0 else {
@@ -126,7 +160,8 @@ struct BacklogProcess {
         posix_spawn_file_actions_adddup2(&actions, ends[0], 0)
         posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0)
         let words =
-            ["sluice-bench", "backlog", "--bootstrap-servers", bootstrapServers] + backlog.arguments
+            ["sluice-bench", "backlog", "--bootstrap-servers", bootstrapServers] + topics.arguments
+            + backlog.arguments
             + (isHeld ? ["--hold"] : [])
         var arguments = words.map { strdup($0) } + [nil]
         defer { for argument in arguments { free(argument) } }

@@ -1,4 +1,5 @@
 import ArgumentParser
+import CAllocationCounter
 
 /// Measures Sluice's own parts. The scripts in `Benchmarks` compare them with other clients.
 @main
@@ -9,6 +10,7 @@ struct BenchCommand: ParsableCommand {
             ConnectionCommand.self, OpenLoopCommand.self, GrowthCommand.self, FairnessCommand.self,
             PriorityCommand.self, FloorCommand.self, FaultCommand.self, AllocationsCommand.self,
             HeadersCommand.self, Scheduler.self, Gateway.self, BacklogCommand.self, ReturnCommand.self,
+            LatencyCommand.self,
             CoreCommand.self, StoreCommand.self, DevicesCommand.self, SoakCommand.self,
         ])
 
@@ -19,17 +21,25 @@ struct BenchCommand: ParsableCommand {
 
         @OptionGroup var surroundings: WorkerSurroundings
         @OptionGroup var backlog: Backlog
+        @OptionGroup var topics: BenchmarkTopics
         @Option(help: "Connections to APNs.") var connections = 2
         @Option(help: "Shards.") var shards = 1
         @Option(help: "A store's directory, left by `store run --crash`, or empty.") var store: String?
         @Flag(help: "With --store: changes are also written to the topic sluice.changelog.") var changelog =
             false
+        @Flag(help: "With --changelog: in transactions, which need real brokers.") var transactions = false
         @Flag(help: "The jobs come when the worker has its partitions and the store's scans have ended.")
         var settled = false
         @Option(help: "With --settled: watch the worker for so many seconds before the jobs come.")
         var watchSeconds = 0
         @Flag(help: "A profiler measures: ask the worker for its counts rarely, and print no useful figures.")
         var profiled = false
+        @Flag(help: "Also print the processor time of a job by thread.") var threads = false
+        @Flag(
+            help:
+                "Count Swift's allocations after a quarter of the jobs, for a quarter, and measure nothing else."
+        )
+        var allocations = false
 
         func validate() throws {
             guard watchSeconds >= 0, (1...64).contains(shards), connections > 0 else {
@@ -39,14 +49,17 @@ struct BenchCommand: ParsableCommand {
         }
 
         func run() throws {
-            var load = GatewayLoad(surroundings: surroundings, backlog: backlog)
+            var load = GatewayLoad(surroundings: surroundings, backlog: backlog, topics: topics)
             load.watchSeconds = watchSeconds
             load.connections = connections
             load.shards = shards
             load.storeDirectory = store
-            load.hasChangelog = changelog
+            load.hasChangelog = changelog || transactions
+            load.hasTransactions = transactions
             load.isSettled = settled
             load.isProfiled = profiled
+            load.readsThreads = threads
+            if allocations { return try countAllocations(load) }
             let result = try load.run()
             print(
                 """
@@ -57,8 +70,24 @@ struct BenchCommand: ParsableCommand {
                 "open_seconds":\(result.readySeconds),"puts":\(result.puts),\
                 "watched_puts_per_hour":\(result.watchedPutsPerHour),"loaded":\(result.loaded),\
                 "devices_in_store":\(result.devicesInStore),\
+                "threads":{\(result.threadMicroseconds.map { "\"\($0)\":\($1)" }.joined(separator: ","))},\
                 "rebuild_jobs_per_second":\(result.rebuildJobsPerSecond.map { "\(Int($0))" } ?? "null")}
                 """)
+        }
+
+        private func countAllocations(_ load: GatewayLoad) throws {
+            sluice_allocations_prepare()
+            try AllocationsCommand.checkCounter()
+            try AllocationsCommand.checkCounterOfAllThreads()
+            // The rest keeps the worker busy until the count has ended.
+            let part = load.backlog.jobs / 4
+            let result = try load.countAllocations(warmUp: part, measured: part)
+            var line = JSONLine()
+            line.add("jobs", result.jobs)
+            line.add("swift_allocations", result.swift)
+            line.add("swift_allocations_per_job", Double(result.swift) / Double(result.jobs))
+            line.add("callers", result.callers)
+            line.print()
         }
     }
 

@@ -1,3 +1,4 @@
+import CAllocationCounter
 import Configuration
 import DeliveryCore
 import Gateway
@@ -9,12 +10,15 @@ import SluiceModel
 struct GatewayLoad {
     var surroundings: WorkerSurroundings
     var backlog: Backlog
+    var topics: BenchmarkTopics
     var connections = 2
     var shards = 1
     /// Directory of the store; nil without a store.
     var storeDirectory: String?
     /// Whether the store's changes are written to a changelog too.
     var hasChangelog = false
+    /// Whether changes, outcomes and offsets are committed together. The embedded cluster can't.
+    var hasTransactions = false
     /// Whether jobs are sent at once after the worker has its partitions and the store is quiet. Otherwise they are
     /// there before the worker starts.
     var isSettled = false
@@ -23,11 +27,16 @@ struct GatewayLoad {
     /// Whether a profiler measures instead. The worker is then asked for its counts rarely, and Kafka's statistics are off.
     var isProfiled = false
 
+    /// Whether the processor time of each thread is read.
+    var readsThreads = false
+
     /// Count of finished jobs, and what they have cost so far.
     private struct Sample {
         var finished: Int
         var cpuSeconds: Double
         var time: Double
+        /// Processor seconds of the process's threads, by name; empty unless they are read.
+        var threads: [String: Double] = [:]
     }
 
     struct Result {
@@ -48,12 +57,21 @@ struct GatewayLoad {
         var devicesInStore: Int
         /// Jobs per second until the store's scans ended; nil when they ended before the measurement.
         var rebuildJobsPerSecond: Double?
+        /// Processor time of a job by thread, in microseconds; empty unless threads are read.
+        var threadMicroseconds: [String: Double]
+    }
+
+    struct Allocations {
+        var jobs: Int
+        var swift: Int
+        /// Callers of Swift's allocations, the most frequent first.
+        var callers: String
     }
 
     func run() throws -> Result {
         let jobs = backlog.jobs
         let production = try BacklogProcess(
-            backlog, bootstrapServers: surroundings.bootstrapServers, isHeld: isSettled)
+            backlog, topics, bootstrapServers: surroundings.bootstrapServers, isHeld: isSettled)
         if !isSettled { try production.finish() }
         let logger = Logger(label: "bench", factory: { _ in SwiftLogNoOpLogHandler() })
         let opening = Self.now()
@@ -125,17 +143,60 @@ struct GatewayLoad {
             residentNowMegabytes: Double(resident) / 1e6, readySeconds: opened - opening,
             puts: counters.store.puts, watchedPutsPerHour: watchedPuts, loaded: counters.store.loaded,
             devicesInStore: counters.evictedDevices,
-            rebuildJobsPerSecond: rebuild)
+            rebuildJobsPerSecond: rebuild,
+            threadMicroseconds: Dictionary(
+                uniqueKeysWithValues: until.threads.map { name, seconds in
+                    let jobs = Double(max(1, until.finished - from.finished))
+                    return (name, (seconds - from.threads[name, default: 0]) * 1e6 / jobs)
+                }))
+    }
+
+    /// Counts the allocations of Swift on all threads of the worker, after `warmUp` jobs, for about `measured` jobs.
+    /// Meanwhile the worker isn't asked for anything, because its answers allocate.
+    func countAllocations(warmUp: Int, measured: Int) throws -> Allocations {
+        try BacklogProcess(
+            backlog, topics, bootstrapServers: surroundings.bootstrapServers, isHeld: false
+        ).finish()
+        let logger = Logger(label: "bench", factory: { _ in SwiftLogNoOpLogHandler() })
+        let worker = try Worker(configuration: configuration, logger: logger)
+        worker.start()
+        var first: Sample?
+        var last: Sample
+        repeat {
+            waitForNextLook()
+            last = sample(worker.snapshot())
+            if first == nil, last.finished > 0 { first = last }
+        } while last.finished < warmUp
+        let elapsed = last.time - first!.time
+        guard elapsed > 0 else {
+            throw LoadError(description: "the warm-up was over at the first look: more jobs are needed")
+        }
+        let rate = Double(last.finished - first!.finished) / elapsed
+        sluice_allocations_begin_all(2048)
+        usleep(UInt32(Double(measured) / rate * 1e6))
+        let counts = sluice_allocations_end_all()
+        let finished = worker.snapshot().counters.finished
+        usleep(10_000)
+        let callers = counts.swift > 0 ? AllocationsCommand.callers() : ""
+        worker.requestStop()
+        _ = worker.waitUntilStopped()
+        guard finished < backlog.jobs, finished - last.finished >= measured / 2 else {
+            throw LoadError(
+                description:
+                    "\(finished - last.finished) of \(measured) jobs were done during the count, \(finished) of "
+                    + "\(backlog.jobs) in all: the count needs a busy worker")
+        }
+        return Allocations(jobs: finished - last.finished, swift: Int(counts.swift), callers: callers)
     }
 
     private var configuration: Configuration {
         var configuration = surroundings.configuration(connections: connections)
         if let storeDirectory {
-            // The embedded cluster has no transactions.
             configuration.store = .init(
                 directory: storeDirectory, after: .seconds(5), changelog: hasChangelog ? .on : .off,
-                transactions: .off)
+                transactions: hasTransactions ? .on : .off)
         }
+        topics.apply(to: &configuration.kafka)
         configuration.delivery.shards = shards
         configuration.delivery.maxInFlight = 100_000
         configuration.delivery.maxInFlightBytes = 1 << 30
@@ -155,7 +216,7 @@ struct GatewayLoad {
     private func sample(_ snapshot: WorkerSnapshot) -> Sample {
         Sample(
             finished: snapshot.counters.finished, cpuSeconds: ProcessUsage.read().cpuSeconds,
-            time: Self.now())
+            time: Self.now(), threads: readsThreads ? ProcessUsage.threadSeconds() : [:])
     }
 
     private static func now() -> Double {

@@ -1,5 +1,5 @@
 #pragma once
-// Counts the heap allocations of one thread. Linked into sluice-bench only, where it takes the place of malloc and its
+// Counts the heap allocations of one thread, or of all threads but one. Linked into sluice-bench only, where it takes the place of malloc and its
 // kin for the whole process and hands each call on to glibc's.
 #include <stdint.h>
 
@@ -19,6 +19,14 @@ void sluice_allocations_begin(int traces);
 
 // Ends the count on the calling thread and returns it.
 sluice_allocation_counts sluice_allocations_end(void);
+
+// Begins to count on all threads but the calling one, from zero. Up to `traces` allocations of Swift are remembered with
+// their callers.
+void sluice_allocations_begin_all(int traces);
+
+// Ends the count of all threads and returns it. The thread is the one that began. A thread may still be remembering an
+// allocation for some microseconds.
+sluice_allocation_counts sluice_allocations_end_all(void);
 
 // Writes the callers that were remembered, Swift's first, then by frequency, into `text`, a line each; as many as fit.
 void sluice_allocations_describe(char *text, int capacity);
