@@ -136,13 +136,13 @@ def h2load_run(directory, server, connections, count, *more, under=()):
 
 
 @contextlib.contextmanager
-def surroundings(directory, name, partitions, *topics, simulator=("--null",)):
+def surroundings(directory, name, partitions, *topics, simulator=("--null",), core=SERVER_CORE):
     """A simulator and an embedded Kafka for one worker; gives the options that name them."""
     topics = [f"sluice.jobs:{partitions}", f"sluice.outcomes:{partitions}", "sluice.dead-letters:1", *topics]
-    with (Server(directory, f"simulator{name}", "simulator", *simulator, "--port", "0", "--directory", directory)
-          as apns,
+    with (Server(directory, f"simulator{name}", "simulator", *simulator, "--port", "0", "--directory", directory,
+                 core=core) as apns,
           Server(directory, f"kafka{name}", "kafka", "--port", "0",
-                 *(option for topic in topics for option in ("--topic", topic))) as kafka):
+                 *(option for topic in topics for option in ("--topic", topic)), core=core) as kafka):
         yield ["--bootstrap-servers", kafka.address, "--port", apns.port, "--ca-file",
                os.path.join(directory, "ca.pem"), "--key-file", os.path.join(directory, "key.p8")]
 

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 // glibc's own, under the names that stay when malloc is replaced.
 extern void *__libc_malloc(size_t);
@@ -16,7 +17,7 @@ extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
 extern void *__libc_memalign(size_t, size_t);
 
-enum { maximum_traces = 2048, depth = 12 };
+enum { maximum_traces = 16384, depth = 12 };
 
 static __thread bool is_counting;
 // Set while an allocation is being recorded: what that allocates itself is not the program's.
@@ -26,7 +27,8 @@ static __thread sluice_allocation_counts counts;
 // The count of all threads, except for the thread that began it.
 static atomic_bool is_counting_all;
 static __thread bool is_exempt;
-static _Atomic uint64_t all_mallocs, all_swift;
+static _Atomic uint64_t all_mallocs, all_swift, all_named;
+static char name_prefix[16];
 
 // One count at a time.
 static void *traces[maximum_traces][depth];
@@ -71,6 +73,10 @@ static __attribute__((noinline)) void count_of_all(void *caller) {
     atomic_fetch_add_explicit(&all_mallocs, 1, memory_order_relaxed);
     if (!is_of_swift(caller)) return;
     atomic_fetch_add_explicit(&all_swift, 1, memory_order_relaxed);
+    char name[16] = {0};
+    if (prctl(PR_GET_NAME, name) == 0 && strncmp(name, name_prefix, strlen(name_prefix)) == 0) {
+        atomic_fetch_add_explicit(&all_named, 1, memory_order_relaxed);
+    }
     record(true);
 }
 
@@ -154,19 +160,21 @@ sluice_allocation_counts sluice_allocations_end(void) {
     return counts;
 }
 
-void sluice_allocations_begin_all(int limit) {
+void sluice_allocations_begin_all(int limit, const char *prefix) {
     is_exempt = true;
+    snprintf(name_prefix, sizeof name_prefix, "%s", prefix);
     trace_count = 0;
     trace_limit = limit < maximum_traces ? limit : maximum_traces;
     all_mallocs = 0;
     all_swift = 0;
+    all_named = 0;
     is_counting_all = true;
 }
 
 sluice_allocation_counts sluice_allocations_end_all(void) {
     is_counting_all = false;
     is_exempt = false;
-    return (sluice_allocation_counts){.mallocs = all_mallocs, .swift = all_swift};
+    return (sluice_allocation_counts){.mallocs = all_mallocs, .swift = all_swift, .named = all_named};
 }
 
 // Two allocations are of one kind when their innermost callers are.

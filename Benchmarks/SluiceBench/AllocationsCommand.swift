@@ -96,10 +96,10 @@ struct AllocationsCommand: ParsableCommand {
         loop.start()
         _ = loop.runBlocking { allocate(rounds: 1) }
         var sum = 0
-        func count(_ rounds: Int) -> UInt64 {
-            sluice_allocations_begin_all(0)
+        func count(_ rounds: Int) -> sluice_allocation_counts {
+            sluice_allocations_begin_all(0, "check")
             sum += loop.runBlocking { rounds == 0 ? 1 : allocate(rounds: rounds) } + allocate(rounds: 1_000)
-            return sluice_allocations_end_all().swift
+            return sluice_allocations_end_all()
         }
         _ = count(0)
         // The loop itself may allocate when it is given work.
@@ -107,11 +107,12 @@ struct AllocationsCommand: ParsableCommand {
         let counted = count(rounds)
         loop.stop()
         loop.join()
-        guard sum > 0, own < UInt64(rounds), counted >= own, counted - own == UInt64(3 * rounds) else {
+        let difference = Int(counted.swift) - Int(own.swift)
+        guard sum > 0, own.swift < rounds, difference == 3 * rounds, counted.named == counted.swift else {
             throw LoadError(
                 description:
                     "the counter does not count: of \(3 * rounds) allocations of Swift on another thread "
-                    + "\(Int(counted) - Int(own)), of none \(own)")
+                    + "\(difference), by the thread's name \(counted.named), of none \(own.swift)")
         }
     }
 }

@@ -86,6 +86,7 @@ struct BenchCommand: ParsableCommand {
             line.add("jobs", result.jobs)
             line.add("swift_allocations", result.swift)
             line.add("swift_allocations_per_job", Double(result.swift) / Double(result.jobs))
+            line.add("swift_allocations_per_job_shards", Double(result.shards) / Double(result.jobs))
             line.add("callers", result.callers)
             line.print()
         }

@@ -64,6 +64,8 @@ struct GatewayLoad {
     struct Allocations {
         var jobs: Int
         var swift: Int
+        /// Swift's on the shards' threads; the others belong to commits and other work that isn't for each job.
+        var shards: Int
         /// Callers of Swift's allocations, the most frequent first.
         var callers: String
     }
@@ -158,6 +160,9 @@ struct GatewayLoad {
             backlog, topics, bootstrapServers: surroundings.bootstrapServers, isHeld: false
         ).finish()
         let logger = Logger(label: "bench", factory: { _ in SwiftLogNoOpLogHandler() })
+        var configuration = configuration
+        // A pool that grows isn't in its steady state.
+        configuration.apns.maxConnections = connections
         let worker = try Worker(configuration: configuration, logger: logger)
         worker.start()
         var first: Sample?
@@ -172,7 +177,7 @@ struct GatewayLoad {
             throw LoadError(description: "the warm-up was over at the first look: more jobs are needed")
         }
         let rate = Double(last.finished - first!.finished) / elapsed
-        sluice_allocations_begin_all(2048)
+        sluice_allocations_begin_all(16_384, "shard-")
         usleep(UInt32(Double(measured) / rate * 1e6))
         let counts = sluice_allocations_end_all()
         let finished = worker.snapshot().counters.finished
@@ -186,7 +191,9 @@ struct GatewayLoad {
                     "\(finished - last.finished) of \(measured) jobs were done during the count, \(finished) of "
                     + "\(backlog.jobs) in all: the count needs a busy worker")
         }
-        return Allocations(jobs: finished - last.finished, swift: Int(counts.swift), callers: callers)
+        return Allocations(
+            jobs: finished - last.finished, swift: Int(counts.swift), shards: Int(counts.named),
+            callers: callers)
     }
 
     private var configuration: Configuration {

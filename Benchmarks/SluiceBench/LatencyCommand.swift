@@ -18,11 +18,12 @@ struct LatencyCommand: ParsableCommand {
     @Option(help: "Seconds of the measurement.") var seconds = 5
     @Option(help: "Seconds at the same rate before it.") var warmUp = 3
     @Option(help: "Payload bytes.") var payload = 250
+    @Option(help: "Milliseconds for which the producer gathers records of a batch.") var linger = 2.0
     @Option(help: "Partitions of the outcomes topic.") var partitions = 24
 
     func validate() throws {
         guard (1...1_000_000).contains(rate), (1...3_600).contains(seconds), (0...3_600).contains(warmUp),
-            payload >= 0, (1...1_000).contains(partitions)
+            payload >= 0, (0...1_000).contains(linger), (1...1_000).contains(partitions)
         else { throw ValidationError("an option is out of its range") }
     }
 
@@ -36,6 +37,10 @@ struct LatencyCommand: ParsableCommand {
         line.add("p99_ms", Double(result.latencies.percentile(99)) / 1e6)
         line.add("p999_ms", Double(result.latencies.percentile(99.9)) / 1e6)
         line.add("longest_ms", Double(result.latencies.max) / 1e6)
+        for (name, part) in zip(LatencyLoad.parts, result.parts) {
+            line.add("\(name)_p50_ms", Double(part.percentile(50)) / 1e6)
+            line.add("\(name)_p99_ms", Double(part.percentile(99)) / 1e6)
+        }
         line.print()
     }
 }
@@ -44,9 +49,16 @@ struct LatencyCommand: ParsableCommand {
 struct LatencyLoad {
     struct Result {
         let latencies = LatencyHistogram()
+        /// Parts of the time, in the order of ``LatencyLoad/parts``. Outcomes have whole milliseconds.
+        let parts = LatencyLoad.parts.map { _ in LatencyHistogram() }
         /// Longest time by which a job was produced after its turn.
         var latestMilliseconds = 0.0
     }
+
+    /// Ends of a job's parts: handed to the producer, polled by the worker, its outcome made, its outcome read.
+    static let parts = ["produced", "polled", "finished", "read"]
+    /// Number of outcomes among which the parts of a single job's time are read.
+    private static let sampling = 64
 
     /// Errors that a consumer reports.
     private final class Faults {
@@ -77,7 +89,7 @@ struct LatencyLoad {
                 .utf8)
         hasOutcome = Array(repeating: false, count: options.rate * (options.warmUp + options.seconds) + 1)
         var properties = KafkaProperties(bootstrapServers: options.bootstrapServers)
-        properties["linger.ms"] = "0.5"
+        properties["linger.ms"] = "\(options.linger)"
         producer = try KafkaProducer(properties: properties)
         topic = try producer.topic(options.topicPrefix + ".jobs")
         properties = KafkaProperties(bootstrapServers: options.bootstrapServers)
@@ -158,11 +170,34 @@ struct LatencyLoad {
                 finished += 1
                 if number > options.rate * options.warmUp {
                     result.latencies.record(nanoseconds: now - min(now, due(number)))
+                    if number % Self.sampling == 0, let document = buffer[index].value {
+                        addParts(OutcomeSummary(json: document), due: due(number), now: now)
+                    }
                 }
             }
             buffer[index].destroy()
         }
         if let error = faults.first { throw error }
+    }
+
+    private func addParts(_ outcome: OutcomeSummary?, due: UInt64, now: UInt64) {
+        guard let outcome else { return }
+        // From the monotonic clock to the clock of the outcome's times.
+        let ahead = Self.wallNanoseconds() - Int64(MonotonicTime.read().nanoseconds)
+        let times =
+            [Int64(due) + ahead]
+            + [outcome.createdMilliseconds, outcome.polledMilliseconds, outcome.finishedMilliseconds].map {
+                $0 * 1_000_000
+            } + [Int64(now) + ahead]
+        for (part, (start, end)) in zip(result.parts, zip(times, times.dropFirst())) {
+            part.record(nanoseconds: UInt64(max(0, end - start)))
+        }
+    }
+
+    private static func wallNanoseconds() -> Int64 {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        return Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec)
     }
 
     /// The `apns-id` of an outcome. Reading the whole document would take a third of the core's time.

@@ -8,6 +8,8 @@ typedef struct {
     uint64_t mallocs;
     // Of them those of Swift: objects, array storage, memory taken by hand. The rest is the C libraries'.
     uint64_t swift;
+    // Of Swift's those on threads with the given beginning of their names; 0 in a count of one thread.
+    uint64_t named;
 } sluice_allocation_counts;
 
 // Once, before the first count.
@@ -21,8 +23,8 @@ void sluice_allocations_begin(int traces);
 sluice_allocation_counts sluice_allocations_end(void);
 
 // Begins to count on all threads but the calling one, from zero. Up to `traces` allocations of Swift are remembered with
-// their callers.
-void sluice_allocations_begin_all(int traces);
+// their callers. Allocations on threads whose names begin with `prefix` are also counted by themselves; it has 15 bytes at most.
+void sluice_allocations_begin_all(int traces, const char *prefix);
 
 // Ends the count of all threads and returns it. The thread is the one that began. A thread may still be remembering an
 // allocation for some microseconds.
