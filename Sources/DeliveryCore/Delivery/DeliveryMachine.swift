@@ -70,7 +70,7 @@ public struct DeliveryMachine: ~Copyable {
     var sweepCursor = 0
     var sweptAt: UInt64 = 0
     /// Ring of the slots that were prefetched last.
-    private var expected = InlineArray<8, UInt32>(repeating: 0)
+    private let expected = UnsafeMutablePointer<UInt32>.allocate(capacity: 8)
     private var expectedCursor = 0
     /// Room for the slots of one device.
     var scratch: [UInt32] = []
@@ -86,6 +86,7 @@ public struct DeliveryMachine: ~Copyable {
         self.limits = limits
         items = allocateLines(capacity: limits.capacity)
         freeSlots = .allocate(capacity: limits.capacity)
+        expected.initialize(repeating: 0, count: 8)
         freeCount = 0
         devices = DeviceTable(capacity: limits.capacity + limits.knownDevices + 2)
         presences = PresenceTable(capacity: limits.knownDevices)
@@ -101,6 +102,7 @@ public struct DeliveryMachine: ~Copyable {
     deinit {
         items.deallocate()
         freeSlots.deallocate()
+        expected.deallocate()
     }
 
     /// Returns the next action; nil when there is none.

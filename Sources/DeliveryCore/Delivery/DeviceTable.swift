@@ -42,7 +42,7 @@ struct DeviceTable: ~Copyable {
     private var retiring = InlineArray<16, UInt32>(repeating: DeliveryMachine.noSlot)
     private var cursor = 0
     /// Ring of the hashes of the devices that were prefetched last.
-    private var expected = InlineArray<8, UInt32>(repeating: 0)
+    private let expected = UnsafeMutablePointer<UInt32>.allocate(capacity: 8)
     private var expectedCursor = 0
 
     /// Creates a table for at most `capacity` devices at once.
@@ -53,11 +53,13 @@ struct DeviceTable: ~Copyable {
         entries = allocateLines(capacity: capacity)
         index = allocateLines(capacity: places)
         index.initialize(repeating: Place(), count: places)
+        expected.initialize(repeating: 0, count: 8)
     }
 
     deinit {
         entries.deallocate()
         index.deallocate()
+        expected.deallocate()
     }
 
     var bytes: Int { capacity * MemoryLayout<DeviceEntry>.stride + places * MemoryLayout<Place>.stride }

@@ -4,7 +4,8 @@ import SluiceModel
 /// Counts and latencies of a shard's jobs by app. All memory is allocated at the making. Shard's thread.
 final class JobMetrics {
     private let names: [String]
-    private var rows: [Row]
+    /// By an app's number. Not an array, which would check its ownership at each count.
+    private let rows: UnsafeMutableBufferPointer<Row>
 
     /// Figures of an app; the last row is that of jobs without an app.
     private struct Row {
@@ -19,7 +20,13 @@ final class JobMetrics {
     /// - Parameter names: names by an app's number.
     init(apps names: [String]) {
         self.names = names
-        rows = (0...names.count).map { _ in Row() }
+        rows = .allocate(capacity: names.count + 1)
+        for row in rows.indices { rows.initializeElement(at: row, to: Row()) }
+    }
+
+    deinit {
+        rows.deinitialize()
+        rows.deallocate()
     }
 
     private var noApp: Int { names.count }

@@ -74,22 +74,24 @@ extension Shard {
         guard !machine.hasEnded else { return }
         wallMilliseconds = wallClockMilliseconds()
         var anyFailed = false
-        // By index, because a loop over the events would copy each.
-        for index in events.indices where events[index].kind == .response {
-            machine.prefetch(events[index].tag)
+        // By address, because a loop over the events would copy each.
+        guard let first = events.baseAddress else { return }
+        for index in events.indices where (first + index).pointee.kind == .response {
+            machine.prefetch((first + index).pointee.tag)
         }
         for index in events.indices {
-            switch events[index].kind {
+            let event = first + index
+            switch event.pointee.kind {
             case .response:
-                let tag = events[index].tag
+                let tag = event.pointee.tag
                 let job = jobs[tag]
                 pools[Int(job.pointee.pool)].answered(
                     job.pointee.push.priority, after: loop.now.nanoseconds &- job.pointee.sentAt)
-                if events[index].status / 100 == 2 {
+                if event.pointee.status / 100 == 2 {
                     machine.accepted(tag, at: now)
-                    act(events[index].uniqueID.isEmpty ? .none : accepted(events[index]))
+                    act(event.pointee.uniqueID.isEmpty ? .none : accepted(event.pointee))
                 } else {
-                    answered(events[index], on: connection)
+                    answered(event.pointee, on: connection)
                 }
             case .failed: anyFailed = true
             case .capacityChanged, .goAway, .pingAnswered: break

@@ -84,15 +84,16 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         var judgement = Judgement()
         var unknown = 0
         // The apps' places in flight are free, and the slots idle, before the owner enqueues any slot again.
-        // By index, because a loop over the events would copy each.
-        for index in events.indices where events[index].kind == .response {
-            scheduler.prefetch(slot: events[index].tag)
+        // By address, because a loop over the events would copy each.
+        guard let first = events.baseAddress else { return }
+        for index in events.indices where (first + index).pointee.kind == .response {
+            scheduler.prefetch(slot: (first + index).pointee.tag)
         }
         for index in events.indices {
-            switch events[index].kind {
+            switch (first + index).pointee.kind {
             case .response:
-                ended(events[index].tag, now: now)
-                judgement.note(status: events[index].status)
+                ended((first + index).pointee.tag, now: now)
+                judgement.note(status: (first + index).pointee.status)
             case .failed:
                 let event = events[index]
                 scheduler.ended(slot: event.tag, now: now)

@@ -26,9 +26,10 @@ public struct ByteWriter: ~Copyable {
 
     @inline(__always)
     private mutating func reserve(_ more: Int) {
-        if capacity - count < more { grow(more) }
+        if capacity &- count < more { grow(more) }
     }
 
+    @inline(never)
     private mutating func grow(_ more: Int) {
         let larger = max(capacity * 2, count + more)
         let fresh = UnsafeMutableRawPointer.allocate(byteCount: larger, alignment: 8)

@@ -21,6 +21,11 @@ extension UnsafeRawBufferPointer {
             }
             index &+= 8
         }
+        if count >= 8 {
+            // The last eight bytes, which overlap those before.
+            return left.loadUnaligned(fromByteOffset: count &- 8, as: UInt64.self)
+                == right.loadUnaligned(fromByteOffset: count &- 8, as: UInt64.self)
+        }
         while index < count {
             if left.load(fromByteOffset: index, as: UInt8.self)
                 != right.load(fromByteOffset: index, as: UInt8.self)

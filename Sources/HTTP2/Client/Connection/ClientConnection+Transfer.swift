@@ -68,21 +68,24 @@ extension ClientConnection {
         isDelivering = true
         while session.events.count > 0 {
             swap(&session.events, &delivering)
-            for event in delivering.all { count(event) }
+            if let first = delivering.all.baseAddress {
+                for index in delivering.all.indices { count(first + index) }
+            }
             owner.connection(self, received: delivering.all)
             delivering.removeAll()
         }
         isDelivering = false
     }
 
-    private func count(_ event: ClientEvent) {
-        switch event.kind {
+    /// By address, because an event is large.
+    private func count(_ event: UnsafePointer<ClientEvent>) {
+        switch event.pointee.kind {
         case .response:
             hasAnswered = true
             health.answered(now: loop.now.nanoseconds)
-            counters.count(status: event.status)
+            counters.count(status: event.pointee.status)
         case .goAway: counters.goAwaysReceived &+= 1
-        case .pingAnswered: health.pingAnswered(number: event.code, now: loop.now.nanoseconds)
+        case .pingAnswered: health.pingAnswered(number: event.pointee.code, now: loop.now.nanoseconds)
         case .failed, .capacityChanged: break
         }
     }
