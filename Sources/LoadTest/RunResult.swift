@@ -9,6 +9,8 @@ public struct RunResult: Codable, Sendable, Equatable {
     public var scenario: Scenario
     public var environment: Environment
     public var phases: [Phase]
+    /// Loads in the order of the scenario; nil in a result without them.
+    public var loads: [Load]?
     /// Figures by second, from second 0 to the end of the last phase.
     public var seconds: [Second]
     public var processes: [Process]
@@ -81,6 +83,21 @@ public struct RunResult: Codable, Sendable, Equatable {
         /// Processor time of all processes of the gateway within the phase ÷ its outcomes, in microseconds; nil without
         /// outcomes, or with workers that run elsewhere.
         public var cpuMicrosecondsPerOutcome: Double?
+    }
+
+    /// Jobs of a load with an intended time in the main phases.
+    public struct Load: Codable, Sendable, Equatable {
+        public var name: String
+        /// Length of the main phases in which the load runs, in seconds.
+        public var seconds: Double
+        public var intended: Int
+        public var produced: Int
+        /// Outcomes that were read within the main phases.
+        public var outcomes: Int
+        /// Latency of the jobs, as in ``Phase/latency``.
+        public var latency: HDRHistogram
+        /// Jobs by the kind of their first outcome.
+        public var byKind: [String: Int]
     }
 
     /// Figures of one second of the run. Optional figures are nil when no worker was asked, or none answered.
