@@ -4,7 +4,9 @@ extension ConfigurationValue {
     /// Reads a YAML or JSON document. `name` is the file's name in messages.
     ///
     /// The time is linear in the text's size, and bounded by ``ConfigurationDocument/mostBytes``.
-    static func parse(_ text: String, name: String) throws(ConfigurationError) -> ConfigurationValue {
+    package static func parse(
+        _ text: String, name: String
+    ) throws(ConfigurationError) -> ConfigurationValue {
         let whole = ConfigurationProblem.Location.file(name: name, line: 0, column: 0)
         func failure(_ message: String) -> ConfigurationError {
             ConfigurationError(problems: [ConfigurationProblem(key: "", location: whole, message: message)])

@@ -118,7 +118,7 @@ package final class SectionReader {
     // MARK: Scalars
 
     /// Reads any single value: `parse` returns nil for text it can't read.
-    func scalar<Value>(
+    package func scalar<Value>(
         _ key: String, kind: String, default defaultText: String?, required: Bool, help: String,
         parse: (String) -> Value?
     ) -> Value? {

@@ -40,6 +40,13 @@ extension SectionReader {
     /// Names of the section's keys, in the order written.
     package var keys: [String] { entries.map(\.key) }
 
+    /// Returns the value of a key as it was written, and marks the key as known; nil when the key is absent or empty.
+    package func raw(_ key: String) -> ConfigurationValue? {
+        known.append(key)
+        guard let value = entry(key)?.value, value.content != .empty else { return nil }
+        return value
+    }
+
     /// Marks keys as known that no other call reads, so that a misspelt key is compared with them.
     package func expect(_ keys: [String]) { known += keys }
 
