@@ -32,6 +32,17 @@ public struct RunResult: Codable, Sendable, Equatable {
         public var target: String
         /// Overrides of the command line, as "path=value".
         public var overrides: [String]
+
+        public init(
+            name: String, description: String, text: String, seed: UInt64, target: String, overrides: [String]
+        ) {
+            self.name = name
+            self.description = description
+            self.text = text
+            self.seed = seed
+            self.target = target
+            self.overrides = overrides
+        }
     }
 
     public struct Environment: Codable, Sendable, Equatable {
@@ -47,6 +58,21 @@ public struct RunResult: Codable, Sendable, Equatable {
         /// Load average over a minute before the start.
         public var loadBefore: Double
         public var noise: Noise
+
+        public init(
+            startedMilliseconds: Int64, version: String, commit: String, system: String, processor: String,
+            cores: Int, memoryBytes: Int, loadBefore: Double, noise: Noise
+        ) {
+            self.startedMilliseconds = startedMilliseconds
+            self.version = version
+            self.commit = commit
+            self.system = system
+            self.processor = processor
+            self.cores = cores
+            self.memoryBytes = memoryBytes
+            self.loadBefore = loadBefore
+            self.noise = noise
+        }
     }
 
     /// Time of a fixed calculation that ran once a fifth of a second beside the load, against its time before it.
@@ -58,6 +84,19 @@ public struct RunResult: Codable, Sendable, Equatable {
         public var worstSlowdown: Double
         /// Share of processor time that the hypervisor gave to others (`steal`), 0 to 1.
         public var stolenShare: Double
+        /// Share of processor time that processes outside of the run used in the main phases, 0 to 1; nil when unknown.
+        public var othersShare: Double?
+
+        public init(
+            quietNanoseconds: Double, medianSlowdown: Double, worstSlowdown: Double, stolenShare: Double,
+            othersShare: Double? = nil
+        ) {
+            self.quietNanoseconds = quietNanoseconds
+            self.medianSlowdown = medianSlowdown
+            self.worstSlowdown = worstSlowdown
+            self.stolenShare = stolenShare
+            self.othersShare = othersShare
+        }
     }
 
     public enum PhaseKind: String, Codable, Sendable, CaseIterable {
@@ -83,6 +122,21 @@ public struct RunResult: Codable, Sendable, Equatable {
         /// Processor time of all processes of the gateway within the phase ÷ its outcomes, in microseconds; nil without
         /// outcomes, or with workers that run elsewhere.
         public var cpuMicrosecondsPerOutcome: Double?
+
+        public init(
+            name: String, kind: PhaseKind, from: Double, to: Double, intended: Int, produced: Int,
+            outcomes: Int, latency: HDRHistogram, cpuMicrosecondsPerOutcome: Double? = nil
+        ) {
+            self.name = name
+            self.kind = kind
+            self.from = from
+            self.to = to
+            self.intended = intended
+            self.produced = produced
+            self.outcomes = outcomes
+            self.latency = latency
+            self.cpuMicrosecondsPerOutcome = cpuMicrosecondsPerOutcome
+        }
     }
 
     /// Jobs of a load with an intended time in the main phases.
@@ -152,6 +206,17 @@ public struct RunResult: Codable, Sendable, Equatable {
         /// Processor time in the main phases ÷ outcomes there, in microseconds; nil without outcomes.
         public var cpuMicrosecondsPerOutcome: Double?
         public var maximumResidentBytes: Int
+
+        public init(
+            name: String, role: Role, cpuSeconds: Double, cpuMicrosecondsPerOutcome: Double? = nil,
+            maximumResidentBytes: Int
+        ) {
+            self.name = name
+            self.role = role
+            self.cpuSeconds = cpuSeconds
+            self.cpuMicrosecondsPerOutcome = cpuMicrosecondsPerOutcome
+            self.maximumResidentBytes = maximumResidentBytes
+        }
     }
 
     public enum AnnotationKind: String, Codable, Sendable {
@@ -169,6 +234,15 @@ public struct RunResult: Codable, Sendable, Equatable {
         public var until: Double?
         public var kind: AnnotationKind
         public var text: String
+
+        public init(
+            at: Double, until: Double? = nil, kind: AnnotationKind, text: String
+        ) {
+            self.at = at
+            self.until = until
+            self.kind = kind
+            self.text = text
+        }
     }
 
     /// Comparison of every produced job with the outcomes and dead letters that followed.
@@ -192,6 +266,25 @@ public struct RunResult: Codable, Sendable, Equatable {
         public var simulatorRequests: Int?
         /// Pushes that the simulator accepted more than once, by `apns-id`; nil when it did not count them.
         public var sentTwice: Int?
+
+        public init(
+            produced: Int, refused: Int, once: Int, missing: Int, doubled: Int, unknown: Int, unreadable: Int,
+            byKind: [String: Int], byReason: [String: Int], attempts: Int, simulatorRequests: Int? = nil,
+            sentTwice: Int? = nil
+        ) {
+            self.produced = produced
+            self.refused = refused
+            self.once = once
+            self.missing = missing
+            self.doubled = doubled
+            self.unknown = unknown
+            self.unreadable = unreadable
+            self.byKind = byKind
+            self.byReason = byReason
+            self.attempts = attempts
+            self.simulatorRequests = simulatorRequests
+            self.sentTwice = sentTwice
+        }
     }
 
     public struct Generator: Codable, Sendable, Equatable {
@@ -204,6 +297,15 @@ public struct RunResult: Codable, Sendable, Equatable {
         public var reason: String
         /// Delay of production behind the intended times in the main phases.
         public var delay: HDRHistogram
+
+        public init(
+            producers: Int, wasLimit: Bool, reason: String, delay: HDRHistogram
+        ) {
+            self.producers = producers
+            self.wasLimit = wasLimit
+            self.reason = reason
+            self.delay = delay
+        }
     }
 
     public struct Threshold: Codable, Sendable, Equatable {
@@ -214,5 +316,14 @@ public struct RunResult: Codable, Sendable, Equatable {
         /// Measured value in the bound's unit; nil when it could not be measured, which misses the bound.
         public var value: Double?
         public var isMet: Bool
+
+        public init(
+            name: String, bound: String, value: Double? = nil, isMet: Bool
+        ) {
+            self.name = name
+            self.bound = bound
+            self.value = value
+            self.isMet = isMet
+        }
     }
 }
