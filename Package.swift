@@ -251,7 +251,7 @@ let package = Package(
             swiftSettings: strict),
         .testTarget(name: "CapacityTests", dependencies: ["Capacity"], swiftSettings: strict),
         .testTarget(
-            name: "LoadTestTests", dependencies: ["LoadTest", "SluiceModel", "TestSupport"],
+            name: "LoadTestTests", dependencies: ["Configuration", "LoadTest", "SluiceModel", "TestSupport"],
             swiftSettings: strict),
         .testTarget(
             name: "APNSSimulatorTests",

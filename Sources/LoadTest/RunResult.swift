@@ -19,6 +19,24 @@ public struct RunResult: Codable, Sendable, Equatable {
     public var generator: Generator
     public var thresholds: [Threshold]
 
+    public init(
+        scenario: Scenario, environment: Environment, phases: [Phase], loads: [Load]? = nil,
+        seconds: [Second],
+        processes: [Process], annotations: [Annotation], audit: Audit, generator: Generator,
+        thresholds: [Threshold]
+    ) {
+        self.scenario = scenario
+        self.environment = environment
+        self.phases = phases
+        self.loads = loads
+        self.seconds = seconds
+        self.processes = processes
+        self.annotations = annotations
+        self.audit = audit
+        self.generator = generator
+        self.thresholds = thresholds
+    }
+
     /// Whether every threshold holds.
     public var isPassed: Bool { thresholds.allSatisfy(\.isMet) }
 
@@ -152,6 +170,19 @@ public struct RunResult: Codable, Sendable, Equatable {
         public var latency: HDRHistogram
         /// Jobs by the kind of their first outcome.
         public var byKind: [String: Int]
+
+        public init(
+            name: String, seconds: Double, intended: Int, produced: Int, outcomes: Int, latency: HDRHistogram,
+            byKind: [String: Int]
+        ) {
+            self.name = name
+            self.seconds = seconds
+            self.intended = intended
+            self.produced = produced
+            self.outcomes = outcomes
+            self.latency = latency
+            self.byKind = byKind
+        }
     }
 
     /// Figures of one second of the run. Optional figures are nil when no worker was asked, or none answered.

@@ -148,7 +148,8 @@ public struct JobLedger: Sendable {
 
     /// Records that Kafka did not take a job.
     public mutating func refuse(_ number: Int) {
-        guard jobs.indices.contains(number), jobs[number].state == .produced, jobs[number].outcomes == 0 else {
+        guard jobs.indices.contains(number), jobs[number].state == .produced, jobs[number].outcomes == 0
+        else {
             return
         }
         jobs[number].state = .refused
@@ -284,6 +285,7 @@ public struct JobLedger: Sendable {
             reasons.append("a producer's queue was full for \((fullSeconds * 1_000).rounded() / 1_000) s")
         }
         return RunResult.Generator(
-            producers: producers, wasLimit: !reasons.isEmpty, reason: reasons.joined(separator: "; "), delay: delay)
+            producers: producers, wasLimit: !reasons.isEmpty, reason: reasons.joined(separator: "; "),
+            delay: delay)
     }
 }

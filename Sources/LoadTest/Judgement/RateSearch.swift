@@ -48,7 +48,9 @@ public struct RateSearch: Sendable, Equatable {
         case (let passed?, nil): return passed >= start * 1_024 ? (passed, true) : (passed * 2, false)
         case (nil, let failed?): return failed <= start / 1_024 ? nil : (failed / 2, false)
         case (let passed?, let failed?):
-            if failed / passed > 1 + precision, !isConfirming { return ((passed * failed).squareRoot(), false) }
+            if failed / passed > 1 + precision, !isConfirming {
+                return ((passed * failed).squareRoot(), false)
+            }
             return (passed, true)
         }
     }

@@ -43,7 +43,8 @@ public struct ThresholdRule: Sendable, Equatable {
 
     /// Kinds of outcomes, for shares.
     private static let kinds = [
-        "accepted", "rejected", "expired", "superseded", "undeliverable", "cancelled", "confirmed", "dead-letter",
+        "accepted", "rejected", "expired", "superseded", "undeliverable", "cancelled", "confirmed",
+        "dead-letter",
     ]
 
     /// Names of all figures.
@@ -56,9 +57,13 @@ public struct ThresholdRule: Sendable, Equatable {
 
     private static func figure(_ name: String) -> Figure? {
         if let count = CountFigure(rawValue: name) { return .count(count) }
-        if name.hasSuffix("-share"), kinds.contains(String(name.dropLast(6))) { return .share(String(name.dropLast(6))) }
+        if name.hasSuffix("-share"), kinds.contains(String(name.dropLast(6))) {
+            return .share(String(name.dropLast(6)))
+        }
         if name == "latency-max" { return .latency(percentile: 100) }
-        if name.hasPrefix("latency-p"), let percentile = Double(name.dropFirst(9)), (0...100).contains(percentile) {
+        if name.hasPrefix("latency-p"), let percentile = Double(name.dropFirst(9)),
+            (0...100).contains(percentile)
+        {
             return .latency(percentile: percentile)
         }
         if name.hasPrefix("generator-delay-p"), let percentile = Double(name.dropFirst(17)),
@@ -99,11 +104,13 @@ public struct ThresholdRule: Sendable, Equatable {
         }
         if let scope, !scopes.contains(scope) {
             return .failure(
-                SettingFault("there is no load and no phase `\(scope)`; there are \(scopes.joined(separator: ", "))"))
+                SettingFault(
+                    "there is no load and no phase `\(scope)`; there are \(scopes.joined(separator: ", "))"))
         }
         guard let figure = figure(String(figureName)) else {
             return .failure(
-                SettingFault("there is no figure `\(figureName)`; there are \(figures.joined(separator: ", "))"))
+                SettingFault(
+                    "there is no figure `\(figureName)`; there are \(figures.joined(separator: ", "))"))
         }
         if scope != nil {
             switch figure {
@@ -206,7 +213,8 @@ public struct ThresholdRule: Sendable, Equatable {
         case .cpuPerJob:
             let phases = result.phases.filter { $0.kind == .main }
             let outcomes = phases.reduce(0) { $0 + $1.outcomes }
-            guard outcomes > 0, phases.allSatisfy({ $0.outcomes == 0 || $0.cpuMicrosecondsPerOutcome != nil }) else {
+            guard outcomes > 0, phases.allSatisfy({ $0.outcomes == 0 || $0.cpuMicrosecondsPerOutcome != nil })
+            else {
                 return nil
             }
             return phases.reduce(0) { $0 + ($1.cpuMicrosecondsPerOutcome ?? 0) * Double($1.outcomes) }

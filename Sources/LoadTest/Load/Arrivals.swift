@@ -140,7 +140,9 @@ public struct ArrivalTrace: Sendable, Equatable {
     /// A time scale shortens the recording and keeps its rates: of single jobs only a share remains.
     func arrivals(from: Double, to: Double, scale: Double, seed: UInt64) -> Arrivals {
         guard !counts.isEmpty else {
-            let kept = times.indices.filter { Int(Double($0 + 1) * scale) > Int(Double($0) * scale) || scale >= 1 }
+            let kept = times.indices.filter {
+                Int(Double($0 + 1) * scale) > Int(Double($0) * scale) || scale >= 1
+            }
             return Arrivals(at: kept.map { from + times[$0] * scale }.filter { $0 < to })
         }
         var segments: [Arrivals.Segment] = []

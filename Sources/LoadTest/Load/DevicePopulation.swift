@@ -68,4 +68,3 @@ public struct DevicePopulation: Sendable {
         return UInt32(min(max(0, time) / period + share(of: device, 3), 1e9))
     }
 }
-

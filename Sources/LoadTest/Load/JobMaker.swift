@@ -140,7 +140,9 @@ public struct JobMaker: Sendable {
 
     private func payload(_ number: Int, _ random: inout SeededGenerator) -> [UInt8] {
         let size = Int.random(in: load.payloadBytes, using: &random)
-        if load.malformedShare > 0, Arrivals.unit(&random) < load.malformedShare { return Array("{\"aps\":".utf8) }
+        if load.malformedShare > 0, Arrivals.unit(&random) < load.malformedShare {
+            return Array("{\"aps\":".utf8)
+        }
         let begin =
             load.pushType == .background
             ? #"{"aps":{"content-available":1},"n":\#(number),"text":""#
@@ -165,7 +167,9 @@ public struct PresenceEvents: Sendable {
         self.names = names
         var used: Set<Int> = []
         for load in scenario.loads where load.delivery == .holdWhileOffline {
-            for (index, share) in scenario.appShares(of: load).enumerated() where share > 0 { used.insert(index) }
+            for (index, share) in scenario.appShares(of: load).enumerated() where share > 0 {
+                used.insert(index)
+            }
         }
         let begin = scenario.returnBegin
         returns = population.offline.flatMap { device in

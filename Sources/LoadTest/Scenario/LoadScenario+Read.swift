@@ -37,7 +37,8 @@ private struct ScenarioReader {
     private static let longest = Duration.seconds(30 * 86_400)
 
     func read(_ root: SectionReader) -> LoadScenario {
-        let name = root.text("name", required: true, help: "name of the scenario") { Self.nameFault($0) } ?? ""
+        let name =
+            root.text("name", required: true, help: "name of the scenario") { Self.nameFault($0) } ?? ""
         let description = root.text("description", help: "what the scenario shows") ?? ""
         let seed = root.integer("seed", 0...Int.max, default: 1, help: "seed of all random choices") ?? 1
         _ = root.number("time-scale", 1e-4...1, default: 1, help: "factor of all times; rates stay")
@@ -59,8 +60,13 @@ private struct ScenarioReader {
                 at: "devices.churn-per-minute",
                 "excludes `simulator.devices`: the simulator's devices keep their tokens")
         }
-        if loads.contains(where: { $0.delivery == .holdWhileOffline }), workers.store == .off, workers.count > 0 {
-            root.problem("loads", "`delivery: hold-while-offline` needs a store; set workers.store")
+        if loads.contains(where: { $0.delivery == .holdWhileOffline }) {
+            if workers.store == .off, workers.count > 0 {
+                root.problem("loads", "`delivery: hold-while-offline` needs a store; set workers.store")
+            }
+            if simulator.hasDevices {
+                root.problem("loads", "`delivery: hold-while-offline` excludes `simulator.devices`")
+            }
         }
         if target.server != nil, simulator.faults != nil || simulator.hasDevices {
             root.problem("simulator", "has no effect with target.kind \(target.kind.rawValue)")
@@ -69,13 +75,16 @@ private struct ScenarioReader {
             root.problem("actions", "an outage needs a simulator of the run")
         }
         let kinds = phases.map(\.kind)
-        if !phases.isEmpty, !kinds.contains(.main) { root.problem("phases", "at least one phase is `kind: main`") }
+        if !phases.isEmpty, !kinds.contains(.main) {
+            root.problem("phases", "at least one phase is `kind: main`")
+        }
         if let drain = kinds.firstIndex(of: .drain), drain != kinds.count - 1 {
             root.problem("phases", "only the last phase can be `kind: drain`")
         }
         return LoadScenario(
             name: name, description: description, seed: UInt64(seed), timeScale: scale, producers: producers,
-            target: target, workers: workers, simulator: simulator, devices: devices, apps: apps, loads: loads,
+            target: target, workers: workers, simulator: simulator, devices: devices, apps: apps,
+            loads: loads,
             phases: phases, actions: actions, thresholds: thresholds, text: "", overrides: [])
     }
 
@@ -89,7 +98,9 @@ private struct ScenarioReader {
 
     // MARK: Values
 
-    private func time(_ reader: SectionReader, _ key: String, default value: Duration, _ help: String) -> Double {
+    private func time(
+        _ reader: SectionReader, _ key: String, default value: Duration, _ help: String
+    ) -> Double {
         Self.seconds(reader.duration(key, .zero...Self.longest, default: value, help: help)) * scale
     }
 
@@ -118,23 +129,34 @@ private struct ScenarioReader {
 
     // MARK: Sections
 
+    /// Reads the phases. A drain follows the last phase if none is named.
     private func readPhases(_ root: SectionReader) -> [LoadScenario.Phase] {
         var names: Set<String> = []
-        return root.sections("phases", help: "phases of the run, in order") { reader in
-            let name = reader.text("name", required: true, help: "name of the phase") { Self.nameFault($0) } ?? ""
-            if !names.insert(name).inserted { reader.problem("name", "`\(name)` is the name of another phase") }
-            let kind = reader.choice("kind", default: RunResult.PhaseKind.main, help: "warm-up, main or drain")
-            let duration = time(reader, "duration", default: .seconds(30), "length; the longest length of a drain")
+        let phases = root.sections("phases", help: "phases of the run, in order") { reader in
+            let name =
+                reader.text("name", required: true, help: "name of the phase") { Self.nameFault($0) } ?? ""
+            if !names.insert(name).inserted {
+                reader.problem("name", "`\(name)` is the name of another phase")
+            }
+            let kind = reader.choice(
+                "kind", default: RunResult.PhaseKind.main, help: "warm-up, main or drain")
+            // The length of a drain is a limit, which no time scale shortens.
+            var duration = time(
+                reader, "duration", default: .seconds(30), "length; the longest length of a drain")
+            if kind == .drain { duration /= scale }
             if duration <= 0 { reader.problem("duration", "must be greater than 0") }
             let factor = reader.number("rate-factor", 0...1e6, default: 1, help: "factor of the rates") ?? 1
             return LoadScenario.Phase(name: name, kind: kind, duration: duration, rateFactor: factor)
         }
+        if phases.contains(where: { $0.kind == .drain }) { return phases }
+        return phases + [LoadScenario.Phase(name: "drain", kind: .drain, duration: 30, rateFactor: 0)]
     }
 
     private func readApps(_ root: SectionReader) -> [LoadScenario.App] {
         var names: Set<String> = []
         let apps = root.sectionList("apps", most: 1_000) { reader in
-            let name = reader.text("name", required: true, help: "name of the app") { Self.nameFault($0) } ?? ""
+            let name =
+                reader.text("name", required: true, help: "name of the app") { Self.nameFault($0) } ?? ""
             if !names.insert(name).inserted { reader.problem("name", "`\(name)` is the name of another app") }
             let bundle = reader.text("bundle", default: "com.example.\(name)", help: "bundle identifier")
             let share = reader.number("share", 0...1e6, default: 1, help: "share of the jobs") ?? 1
@@ -166,10 +188,12 @@ private struct ScenarioReader {
         let topics = reader.section("topics") { reader in
             LoadScenario.Topics(
                 jobs: reader.text("jobs", default: "sluice.jobs", help: "topic of jobs") ?? "",
-                outcomes: reader.text("outcomes", default: "sluice.outcomes", help: "topic of outcomes") ?? "",
+                outcomes: reader.text("outcomes", default: "sluice.outcomes", help: "topic of outcomes")
+                    ?? "",
                 deadLetters: reader.text(
                     "dead-letters", default: "sluice.dead-letters", help: "topic of dead letters") ?? "",
-                changelog: reader.text("changelog", default: "sluice.changelog", help: "topic of the changelog")
+                changelog: reader.text(
+                    "changelog", default: "sluice.changelog", help: "topic of the changelog")
                     ?? "")
         }
         let group = reader.text("group", default: "bench", help: "consumer group of the workers") ?? "bench"
@@ -178,7 +202,8 @@ private struct ScenarioReader {
         if !hasServer, reader.contains("apns") { reader.problem("apns", "needs kind simulator or staging") }
         let server = reader.section("apns") { reader -> LoadScenario.Server? in
             let host = reader.text("host", required: hasServer, help: "host of the provider API")
-            let port = reader.integer("port", 1...65_535, default: 443, help: "port of the provider API") ?? 443
+            let port =
+                reader.integer("port", 1...65_535, default: 443, help: "port of the provider API") ?? 443
             let caFile = reader.text("ca-file", help: "PEM file of the authorities to trust")
             let keyFile = reader.text("key-file", required: hasServer, help: "signing key (.p8)")
             let keyID = reader.text("key-id", required: hasServer, help: "identifier of the key")
@@ -198,7 +223,8 @@ private struct ScenarioReader {
 
     private func readWorkers(_ reader: SectionReader) -> LoadScenario.Workers {
         let count = reader.integer("count", 0...64, default: 1, help: "workers; 0: they run elsewhere") ?? 1
-        let shards = reader.integer("shards", 1...64, default: 1, help: "threads that push, of each worker") ?? 1
+        let shards =
+            reader.integer("shards", 1...64, default: 1, help: "threads that push, of each worker") ?? 1
         let store = reader.choice(
             "store", default: LoadScenario.Store.off,
             help: "off, without-changelog, with-changelog or with-transactions")
@@ -206,9 +232,12 @@ private struct ScenarioReader {
         let admin = reader.texts(
             "admin", kind: "list of host:port", required: false, help: "admin endpoints of workers elsewhere"
         ) { $0.contains(":") ? nil : "`\($0)` is not host:port" }
-        if !admin.isEmpty, count > 0 { reader.problem("admin", "needs `count: 0`, workers that run elsewhere") }
+        if !admin.isEmpty, count > 0 {
+            reader.problem("admin", "needs `count: 0`, workers that run elsewhere")
+        }
         return LoadScenario.Workers(
-            count: count, shards: shards, store: store, hasInstanceIDs: hasIDs, settings: reader.raw("settings"),
+            count: count, shards: shards, store: store, hasInstanceIDs: hasIDs,
+            settings: reader.raw("settings"),
             admin: admin)
     }
 
@@ -234,7 +263,8 @@ private struct ScenarioReader {
             isNull: isOn(reader, "accept-all", "whether each push is accepted without a look at it"),
             delay: milliseconds(reader, "delay", "delay of each answer"),
             delaySpread: milliseconds(reader, "delay-spread", "greatest random further delay"),
-            answers: Dictionary(answers) { $1 }, hasDevices: isOn(reader, "devices", "whether devices are modelled"),
+            answers: Dictionary(answers) { $1 },
+            hasDevices: isOn(reader, "devices", "whether devices are modelled"),
             knowsAppsOnly: isOn(reader, "only-apps", "whether only the scenario's apps exist"),
             errorBudget: budget ?? 1_000, faults: faults(reader),
             arguments: reader.texts(
@@ -258,7 +288,9 @@ private struct ScenarioReader {
                     key: key, keyLocation: value.location,
                     value: ConfigurationValue(content: content, location: value.location)))
         }
-        if let again { add("repeat", .scalar(DurationText.format(.milliseconds(Int64(again * 1_000))), plain: true)) }
+        if let again {
+            add("repeat", .scalar(DurationText.format(.milliseconds(Int64(again * 1_000))), plain: true))
+        }
         add("faults", .list(entries.map { $0.scaled(by: scale, keys: ["at", "for", "every", "period"]) }))
         return ConfigurationValue(content: .map(document), location: value.location).yaml
     }
@@ -270,13 +302,16 @@ private struct ScenarioReader {
             help: "how often each device is pushed to"
         ) { text -> LoadScenario.Popularity? in
             if text == "uniform" { return .uniform }
-            guard text.hasPrefix("zipf("), text.hasSuffix(")"), let exponent = Double(text.dropFirst(5).dropLast()),
+            guard text.hasPrefix("zipf("), text.hasSuffix(")"),
+                let exponent = Double(text.dropFirst(5).dropLast()),
                 exponent > 0, exponent <= 10
             else { return nil }
             return .zipf(exponent)
         }
-        let offline = reader.number("offline-share", 0...1, default: 0, help: "devices offline at the beginning")
-        let churn = reader.number("churn-per-minute", 0...1e9, default: 0, help: "tokens that change in a minute")
+        let offline = reader.number(
+            "offline-share", 0...1, default: 0, help: "devices offline at the beginning")
+        let churn = reader.number(
+            "churn-per-minute", 0...1e9, default: 0, help: "tokens that change in a minute")
         return LoadScenario.Devices(
             count: count, popularity: popularity ?? .uniform, offlineShare: offline ?? 0,
             returnAt: optionalTime(reader, "return-at", "time at which the first offline device is back"),
@@ -291,7 +326,8 @@ private struct ScenarioReader {
     ) -> [LoadScenario.Load] {
         var names = Set(phases.map(\.name))
         return root.sections("loads", help: "loads, all at once") { reader in
-            let name = reader.text("name", required: true, help: "name of the load") { Self.nameFault($0) } ?? ""
+            let name =
+                reader.text("name", required: true, help: "name of the load") { Self.nameFault($0) } ?? ""
             if !names.insert(name).inserted {
                 reader.problem("name", "`\(name)` is the name of another load or phase")
             }
@@ -315,7 +351,9 @@ private struct ScenarioReader {
                 }
                 return .success((app, share))
             }
-            if !shares.isEmpty, shares.allSatisfy({ $0.1 == 0 }) { reader.problem("apps", "no app has a share") }
+            if !shares.isEmpty, shares.allSatisfy({ $0.1 == 0 }) {
+                reader.problem("apps", "no app has a share")
+            }
             var load = LoadScenario.Load(
                 name: name, arrival: arrival, rate: rate, phases: indices, apps: Dictionary(shares) { $1 },
                 priorities: readPriorities(reader), payloadBytes: 200...200, collapseShare: 0,
@@ -339,7 +377,8 @@ private struct ScenarioReader {
             ) { Self.range($0) { DurationText.parse($0).map { Self.seconds($0) * scale } } }
             if reader.contains("ttl") {
                 load.ttl = Self.seconds(
-                    reader.duration("ttl", .seconds(1)...Self.longest, default: .seconds(3_600), help: "life of a job"))
+                    reader.duration(
+                        "ttl", .seconds(1)...Self.longest, default: .seconds(3_600), help: "life of a job"))
             } else {
                 reader.expect(["ttl"])
             }
@@ -361,11 +400,15 @@ private struct ScenarioReader {
 
     private func readArrival(_ reader: SectionReader) -> (LoadScenario.Arrival, Double) {
         enum Kind: String, CaseIterable { case poisson, constant, bursts, trace, closed }
-        let kind = reader.choice("kind", default: Kind.poisson, help: "poisson, constant, bursts, trace or closed")
+        let kind = reader.choice(
+            "kind", default: Kind.poisson, help: "poisson, constant, bursts, trace or closed")
         let hasRate = kind == .poisson || kind == .constant || kind == .bursts
-        if !hasRate, reader.contains("rate") { reader.problem("rate", "has no effect with kind \(kind.rawValue)") }
+        if !hasRate, reader.contains("rate") {
+            reader.problem("rate", "has no effect with kind \(kind.rawValue)")
+        }
         let rate = reader.scalar(
-            "rate", kind: "rate such as 2000/s or 90/m", default: nil, required: hasRate, help: "jobs per time"
+            "rate", kind: "rate such as 2000/s or 90/m", default: nil, required: hasRate,
+            help: "jobs per time"
         ) { Self.rate($0) }
         func only(_ key: String, _ wanted: Kind) {
             if kind != wanted, reader.contains(key) {
@@ -382,7 +425,8 @@ private struct ScenarioReader {
             reader.problem("length", "must be greater than 0, and at most `every`")
         }
         let file = reader.text("file", required: kind == .trace, help: "file of recorded arrivals")
-        let inFlight = reader.integer("in-flight", 1...1_000_000, default: 100, help: "jobs without an outcome")
+        let inFlight = reader.integer(
+            "in-flight", 1...1_000_000, default: 100, help: "jobs without an outcome")
         let arrival: LoadScenario.Arrival =
             switch kind {
             case .poisson: .poisson
@@ -397,7 +441,8 @@ private struct ScenarioReader {
     private func readPriorities(_ reader: SectionReader) -> [LoadScenario.PriorityShare] {
         guard reader.isMap("priority") else {
             let priority = reader.scalar(
-                "priority", kind: "10, 5, 1, or a map of shares", default: "10", required: false, help: "priority"
+                "priority", kind: "10, 5, 1, or a map of shares", default: "10", required: false,
+                help: "priority"
             ) { text in Int(text).flatMap { [10, 5, 1].contains($0) ? $0 : nil } }
             return [.init(priority: priority ?? 10, share: 1)]
         }

@@ -296,7 +296,8 @@ extension LoadScenario {
         case .constant: return Arrivals(segments, isRandom: false, seed: seed)
         case .bursts(let every, let length):
             return Arrivals(
-                segments.flatMap { Arrivals.bursts($0, every: every, length: length) }, isRandom: true, seed: seed)
+                segments.flatMap { Arrivals.bursts($0, every: every, length: length) }, isRandom: true,
+                seed: seed)
         case .trace:
             let from = segments.first?.from ?? 0
             let to = segments.last?.to ?? 0

@@ -7,7 +7,8 @@ extension ConfigurationValue {
     mutating func apply(override: String) throws(ConfigurationError) {
         let location = ConfigurationProblem.Location.file(name: "--set \(override)", line: 0, column: 0)
         func failure(_ message: String) -> ConfigurationError {
-            ConfigurationError(problems: [ConfigurationProblem(key: "", location: location, message: message)])
+            ConfigurationError(problems: [ConfigurationProblem(key: "", location: location, message: message)]
+            )
         }
         guard let sign = override.firstIndex(of: "="), sign > override.startIndex else {
             throw failure("expected path=value, such as workers.shards=2")
@@ -155,7 +156,9 @@ extension ConfigurationValue {
         case .scalar(let text, let plain): Self.scalar(text, plain: plain)
         case .list(let elements): "[" + elements.map(\.inline).joined(separator: ", ") + "]"
         case .map(let entries):
-            "{" + entries.map { "\(Self.scalar($0.key, plain: true)): \($0.value.inline)" }.joined(separator: ", ")
+            "{"
+                + entries.map { "\(Self.scalar($0.key, plain: true)): \($0.value.inline)" }.joined(
+                    separator: ", ")
                 + "}"
         }
     }
@@ -165,10 +168,13 @@ extension ConfigurationValue {
         let isSafe =
             plain && !text.isEmpty && text.first != " " && text.last != " "
             && text.unicodeScalars.allSatisfy {
-                $0.properties.isAlphabetic || ("0"..."9").contains($0) || "-_./()≤≥<=% ".unicodeScalars.contains($0)
+                $0.properties.isAlphabetic || ("0"..."9").contains($0)
+                    || "-_./()≤≥<=% ".unicodeScalars.contains($0)
             } && !"-.<=>%".contains(text.first!)
         if isSafe { return text }
-        if plain, text.first == "." || text.first == "<", !text.contains(where: { ":#{}[],&*!|'\"\\`".contains($0) }) {
+        if plain, text.first == "." || text.first == "<",
+            !text.contains(where: { ":#{}[],&*!|'\"\\`".contains($0) })
+        {
             return text
         }
         var quoted = "\""

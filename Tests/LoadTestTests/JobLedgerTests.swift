@@ -1,0 +1,164 @@
+import SluiceModel
+import Testing
+
+@testable import LoadTest
+
+@Suite("Load test: ledger and thresholds")
+struct JobLedgerTests {
+    private static let text = """
+        name: test
+        loads:
+          - {name: a, arrivals: {rate: 10/s}}
+          - {name: b, arrivals: {rate: 10/s}}
+        phases:
+          - {name: warm, kind: warm-up, duration: 1s}
+          - {name: main, duration: 2s}
+          - {name: drain, kind: drain, duration: 5s}
+        thresholds:
+          lost: 0
+          duplicated: ≤ 1
+          latency-p99: ≤ 50ms
+          a.latency-max: ≤ 40ms
+          rate: ≥ 1/s
+          rejected-share: ≤ 0.5
+          unknown: 0
+
+        """
+
+    private func scenario() throws -> LoadScenario { try LoadScenario.read(Self.text, name: "t") }
+
+    private func outcome(
+        _ number: Int, run: UInt64 = 7, kind: String = "accepted", reason: String? = nil
+    )
+        -> OutcomeSummary?
+    {
+        let reason = reason.map { #""status":410,"reason":"\#($0)","# } ?? ""
+        let json = """
+            {"outcome":"\(kind)","device-token":"0a0a","apns-id":"\(APNSID(high: run, low: UInt64(number)))",\
+            \(reason)"attempts":2,"source":{"topic":"j","partition":0,"offset":1},"created-at":1,"polled-at":1,\
+            "finished-at":2}
+            """
+        return OutcomeSummary(json: Array(json.utf8))
+    }
+
+    private func entry(
+        _ number: Int, _ load: UInt8, at seconds: Double, due: Double? = nil, late: Double = 0
+    )
+        -> JobLedger.Entry
+    {
+        JobLedger.Entry(
+            number: number, load: load, intended: Int64(seconds * 1e6), due: Int64((due ?? seconds) * 1e6),
+            produced: Int64((seconds + late) * 1e6))
+    }
+
+    @Test func latencyCountsFromTheTimeAtWhichAJobWasDue() throws {
+        var ledger = JobLedger(try scenario(), run: 7)
+        // A late producer doesn't shorten the latency.
+        ledger.add(entry(0, 0, at: 1.5, late: 0.2))
+        ledger.add(outcome(0), at: 1_730_000)
+        // A job with a later time of delivery counts from that time.
+        ledger.add(entry(1, 1, at: 1.6, due: 2.6))
+        ledger.add(outcome(1), at: 2_610_000)
+        let main = ledger.phaseResults[1]
+        #expect(main.intended == 2 && main.outcomes == 2)
+        #expect(main.latency.milliseconds(atPercentile: 100) == 230)
+        #expect(main.latency.milliseconds(atPercentile: 1).map { (10..<10.01).contains($0) } == true)
+        #expect(ledger.loadResults[0].latency.count == 1)
+        let generator = ledger.generator(producers: 1, fullSeconds: 0)
+        #expect(generator.wasLimit)
+        #expect(generator.delay.milliseconds(atPercentile: 100) == 200)
+        #expect(generator.reason.contains("50.0 %"))
+    }
+
+    @Test func warmUpIsLeftOutOfTheMainFigures() throws {
+        var ledger = JobLedger(try scenario(), run: 7)
+        ledger.add(entry(0, 0, at: 0.5, late: 0.5))
+        ledger.add(outcome(0), at: 1_100_000)
+        #expect(ledger.phaseResults[0].latency.count == 1)
+        #expect(ledger.phaseResults[1].latency.count == 0)
+        #expect(ledger.loadResults[0].latency.count == 0)
+        #expect(!ledger.generator(producers: 1, fullSeconds: 0).wasLimit)
+        #expect(ledger.generator(producers: 1, fullSeconds: 0.5).wasLimit, "a full queue limits too")
+    }
+
+    @Test func everyEndOfAJobIsCounted() throws {
+        let scenario = try scenario()
+        var ledger = JobLedger(scenario, run: 7)
+        for number in 0..<8 { ledger.add(entry(number, UInt8(number % 2), at: 1.1 + Double(number) / 10)) }
+        ledger.add(outcome(0), at: 1_110_000)
+        ledger.add(outcome(1), at: 1_210_000)
+        ledger.add(outcome(1), at: 1_220_000)
+        ledger.add(outcome(1), at: 1_230_000)
+        ledger.add(outcome(2, kind: "rejected", reason: "Unregistered"), at: 1_310_000)
+        ledger.addDeadLetter(APNSID(high: 7, low: 3), rule: "json", at: 1_410_000)
+        ledger.refuse(4)
+        // Kafka has taken a job that the producer took for refused.
+        ledger.refuse(5)
+        ledger.add(outcome(5), at: 1_610_000)
+        ledger.add(outcome(99), at: 1_700_000)
+        ledger.add(outcome(0, run: 8), at: 1_700_000)
+        ledger.addDeadLetter(nil, rule: "json", at: 1_700_000)
+        ledger.add(nil, at: 1_700_000)
+        #expect(ledger.open == 2)
+        ledger.end(at: 4)
+        let audit = ledger.audit(simulatorRequests: 3)
+        #expect(audit.produced == 8 && audit.refused == 1 && audit.missing == 2)
+        #expect(audit.once == 4 && audit.doubled == 1 && audit.unknown == 3 && audit.unreadable == 1)
+        #expect(audit.byKind == ["accepted": 3, "rejected": 1, "dead-letter": 1])
+        #expect(audit.byReason == ["Unregistered": 1, "json": 1])
+        #expect(audit.attempts == 12)
+        #expect(audit.once + audit.doubled + audit.missing == audit.produced - audit.refused)
+        let seconds = ledger.secondResults
+        #expect(seconds.count == 4)
+        #expect(
+            seconds[1].intended == 8 && seconds[1].deadLetters == 1 && seconds[1].outcomes["accepted"] == 3)
+        #expect(seconds[3].open == 3)
+        #expect(ledger.phaseResults[2].to == 4)
+
+        var result = RunResult(
+            scenario: .init(name: "", description: "", text: "", seed: 1, target: "", overrides: []),
+            environment: .init(
+                startedMilliseconds: 0, version: "", commit: "", system: "", processor: "", cores: 1,
+                memoryBytes: 1, loadBefore: 0,
+                noise: .init(quietNanoseconds: 1, medianSlowdown: 1, worstSlowdown: 1, stolenShare: 0)),
+            phases: ledger.phaseResults, loads: ledger.loadResults, seconds: seconds, processes: [],
+            annotations: [], audit: audit, generator: ledger.generator(producers: 1, fullSeconds: 0),
+            thresholds: [])
+        result.thresholds = scenario.thresholds.map { $0.judged(result) }
+        let met = Dictionary(uniqueKeysWithValues: result.thresholds.map { ($0.name, $0.isMet) })
+        #expect(
+            met == [
+                "lost": false, "duplicated": true, "latency-p99": true, "a.latency-max": true, "rate": true,
+                "rejected-share": true, "unknown": false,
+            ])
+        #expect(!result.isPassed)
+        #expect(result.thresholds[0].value == 2)
+        #expect(result.thresholds.map(\.bound)[1...4] == ["≤ 1", "≤ 50 ms", "≤ 40 ms", "≥ 1/s"])
+    }
+
+    @Test func deviceEventsAreAuditedWithoutLatency() throws {
+        var ledger = JobLedger(try scenario(), run: 7)
+        ledger.add(entry(0, JobLedger.presence, at: 0))
+        #expect(ledger.openPresence == 1 && ledger.open == 1)
+        ledger.add(outcome(0, kind: "applied"), at: 0)
+        #expect(ledger.openPresence == 0 && ledger.open == 0)
+        #expect(ledger.secondResults.allSatisfy { $0.intended == 0 && $0.outcomes.isEmpty })
+        #expect(ledger.audit(simulatorRequests: nil).byKind == ["applied": 1])
+    }
+
+    @Test func figureThatCannotBeMeasuredMissesItsBound() throws {
+        let ledger = JobLedger(try scenario(), run: 7)
+        let rule = try ThresholdRule.parse("latency-p99", "≤ 1h", scopes: []).get()
+        let result = RunResult(
+            scenario: .init(name: "", description: "", text: "", seed: 1, target: "", overrides: []),
+            environment: .init(
+                startedMilliseconds: 0, version: "", commit: "", system: "", processor: "", cores: 1,
+                memoryBytes: 1, loadBefore: 0,
+                noise: .init(quietNanoseconds: 1, medianSlowdown: 1, worstSlowdown: 1, stolenShare: 0)),
+            phases: ledger.phaseResults, seconds: [], processes: [], annotations: [],
+            audit: ledger.audit(simulatorRequests: nil),
+            generator: ledger.generator(producers: 1, fullSeconds: 0), thresholds: [])
+        let threshold = rule.judged(result)
+        #expect(threshold.value == nil && !threshold.isMet)
+    }
+}
