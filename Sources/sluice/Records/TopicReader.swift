@@ -2,7 +2,20 @@ import Kafka
 
 /// Reads all partitions of a topic. Joins no group, so it disturbs no other consumer.
 final class TopicReader {
-    enum Start { case beginning, end }
+    enum Start {
+        case beginning, end
+        /// First offset of each partition.
+        case offsets([Int64])
+
+        func offset(_ partition: Int32) -> StartOffset {
+            switch self {
+            case .beginning: .beginning
+            case .end: .end
+            case .offsets(let offsets):
+                offsets.indices.contains(Int(partition)) ? .offset(offsets[Int(partition)]) : .beginning
+            }
+        }
+    }
 
     private let consumer: KafkaConsumer
     private let unfinished: Unfinished
@@ -40,7 +53,7 @@ final class TopicReader {
             try consumer.assign(
                 (0..<Int32(count)).map {
                     TopicPartitionOffset(
-                        topic: topic, partition: $0, start: start == .beginning ? .beginning : .end)
+                        topic: topic, partition: $0, start: start.offset($0))
                 })
         } catch {
             throw CommandFailure(kafka: error)

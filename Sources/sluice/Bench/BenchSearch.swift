@@ -1,0 +1,75 @@
+import Foundation
+import LoadTest
+
+/// `--find-max-rate`: runs the scenario at rates that a search chooses.
+struct BenchSearch {
+    let runner: BenchRun
+    let output: BenchOutput
+    let precision: Double
+
+    /// Result of a search: `search.json`.
+    struct Report: Codable {
+        /// Greatest confirmed rate in jobs per second; nil: none.
+        var rate: Double?
+        /// Least rate that failed; nil: none.
+        var failedRate: Double?
+        var isLimitedByGenerator: Bool
+        var probes: [RateSearch.Probe]
+    }
+
+    /// Searches, writes the report and the result of the last confirmed run, and prints the answer.
+    /// - Throws: when no rate passes, and for a scenario without an open loop.
+    func run(_ scenario: LoadScenario) throws {
+        let base = scenario.mainRate
+        guard base > 0 else {
+            throw CommandFailure(
+                .configuration,
+                "--find-max-rate needs a load with a rate in a main phase; a closed loop has none")
+        }
+        var search = RateSearch(start: base, precision: precision)
+        while let next = search.next {
+            let tried = scenario.multiplied(by: next.rate / base)
+            if !runner.isQuiet {
+                Terminal.error(
+                    "\(next.isConfirmation ? "confirm" : "try") \(Numbers.grouped(Int(next.rate.rounded())))/s"
+                )
+            }
+            let run = try runner.run(tried)
+            var missed = run.result.thresholds.filter { !$0.isMet && !isRate($0.name) }.map(\.name)
+            let reached = Self.rate(run.result)
+            if reached < 0.98 * next.rate { missed.append("rate") }
+            missed += run.badEndings
+            search.record(isPassed: missed.isEmpty, generatorWasLimit: run.result.generator.wasLimit)
+            let row = BenchSummary.row(run.result)
+            Terminal.output(
+                "\(Numbers.grouped(Int(next.rate.rounded())))/s  \(missed.isEmpty ? "passed" : "missed: \(missed.joined(separator: ", "))")"
+                    + "  p50 \(row[1]) ms, p99 \(row[2]) ms"
+                    + (run.result.generator.wasLimit ? "  (the generator was the limit)" : ""))
+            try output.subdirectory(String(format: "%02d", search.probes.count)).write(run.result)
+            if search.confirmed != nil { try output.write(run.result) }
+        }
+        let report = Report(
+            rate: search.confirmed, failedRate: search.failed,
+            isLimitedByGenerator: search.isLimitedByGenerator,
+            probes: search.probes)
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
+        try output.write([("search.json", try encoder.encode(report))])
+        Terminal.output("")
+        guard let rate = search.confirmed else {
+            throw CommandFailure(.failure, "no rate passed; the results are in \(output.path)")
+        }
+        let more = search.isLimitedByGenerator ? " at least; the generator was the limit above" : ""
+        Terminal.output("  \(Numbers.grouped(Int(rate.rounded())))/s\(more)")
+        Terminal.output("  \(output.path)")
+    }
+
+    private func isRate(_ name: String) -> Bool { name.hasSuffix("rate") }
+
+    /// Outcomes per second in the main phases.
+    private static func rate(_ result: RunResult) -> Double {
+        let main = result.phases.filter { $0.kind == .main }
+        let length = main.reduce(0) { $0 + $1.to - $1.from }
+        return length > 0 ? Double(main.reduce(0) { $0 + $1.outcomes }) / length : 0
+    }
+}

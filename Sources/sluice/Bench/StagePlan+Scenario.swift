@@ -1,0 +1,164 @@
+import APNSSimulator
+import Configuration
+import DeviceModel
+import Foundation
+import LoadTest
+
+extension StagePlan {
+    /// Makes the plan of a scenario's processes.
+    ///
+    /// - Parameters:
+    ///   - directory: directory that relative names of files in the scenario are relative to.
+    ///   - confirmedHost: host that the command line confirms; nil: none.
+    ///   - traces: traces of the loads that have one.
+    /// - Throws: for a timeline of faults that can't be read.
+    init(
+        _ scenario: LoadScenario, directory: String, confirmedHost: String?, traces: [Int: ArrivalTrace]
+    ) throws(CommandFailure) {
+        self.init()
+        let target = scenario.target
+        if let servers = target.bootstrapServers {
+            cluster = .given(
+                bootstrapServers: servers,
+                properties: Dictionary(target.properties.map { ($0.name, $0.value) }) { $1 })
+        }
+        topics = Topics(
+            jobs: target.topics.jobs, outcomes: target.topics.outcomes,
+            deadLetters: target.topics.deadLetters,
+            changelog: target.topics.changelog)
+        group = target.group
+        func path(_ name: String) -> String {
+            URL(filePath: name, relativeTo: URL(filePath: directory, directoryHint: .isDirectory)).path(
+                percentEncoded: false)
+        }
+        if let server = target.server {
+            apns = .server(
+                Server(
+                    host: server.host, port: server.port, caFile: server.caFile.map(path),
+                    keyFile: path(server.keyFile), keyID: server.keyID, teamID: server.teamID,
+                    allowList: server.tokensFile.map(path), rateCap: server.rateCap,
+                    confirmedHost: confirmedHost))
+        } else {
+            apns = .simulator(try Self.simulator(scenario))
+        }
+        apps = scenario.apps.map { app in
+            let credential: App.Credential =
+                switch app.credential {
+                case .shared: .shared
+                case .own: .own
+                case .refused: .refused
+                }
+            return App(name: app.name, bundle: app.bundle, credential: credential, settings: app.settings)
+        }
+        let store: Store =
+            switch scenario.workers.store {
+            case .off: .off
+            case .withoutChangelog: .withoutChangelog
+            case .withChangelog: .withChangelog
+            case .withTransactions: .withTransactions
+            }
+        workers = Workers(
+            count: scenario.workers.count, shards: scenario.workers.shards, store: store,
+            hasInstanceIDs: scenario.workers.hasInstanceIDs, settings: scenario.workers.settings,
+            adminAddresses: scenario.workers.admin)
+        actions = scenario.actions.map { Action(at: $0.at, Self.kind($0)) }
+        let isClosed = scenario.loads.contains { if case .closed = $0.arrival { true } else { false } }
+        highestRate = isClosed ? .infinity : scenario.highestRate
+        partitions = target.partitions ?? Self.partitions(scenario, traces)
+    }
+
+    private static func kind(_ action: LoadScenario.Action) -> ActionKind {
+        switch action.kind {
+        case .restartWorker: .restartWorker(action.worker)
+        case .killWorker: .killWorker(action.worker, downSeconds: action.duration)
+        case .pauseWorker: .pauseWorker(action.worker, seconds: action.duration ?? 0)
+        case .addWorker: .addWorker
+        case .removeWorker: .removeWorker
+        case .rollingRestart: .rollingRestart
+        case .outage: .outage(seconds: action.duration ?? 0)
+        case .pauseKafka: .pauseKafka(seconds: action.duration ?? 0)
+        }
+    }
+
+    private static func simulator(_ scenario: LoadScenario) throws(CommandFailure) -> Simulator {
+        let settings = scenario.simulator
+        var simulator = Simulator()
+        simulator.port = UInt16(settings.port)
+        simulator.threads = settings.threads
+        simulator.isNull = settings.isNull
+        simulator.latency = settings.delay
+        simulator.jitter = settings.delaySpread
+        simulator.answers = settings.answers
+        if scenario.devices.churnPerMinute > 0 {
+            simulator.deviceReasons[TokenNames.stalePrefix] = "Unregistered"
+        }
+        simulator.knowsAppsOnly = settings.knowsAppsOnly
+        simulator.errorBudget = settings.errorBudget
+        simulator.hasDevices = settings.hasDevices
+        simulator.seed = scenario.seed
+        simulator.arguments = settings.arguments
+        if settings.hasDevices { simulator.declarations = declarations(scenario) }
+        if let faults = settings.faults {
+            do {
+                simulator.faults = try FaultTimeline.parse(faults, name: "simulator.faults")
+            } catch {
+                throw CommandFailure(.configuration, error.description)
+            }
+        }
+        return simulator
+    }
+
+    /// Returns apps and devices for the simulator.
+    private static func declarations(_ scenario: LoadScenario) -> String {
+        let apps = scenario.apps.map {
+            "  - {bundle: \($0.bundle), name: \($0.name), purposes: [alert, voip], background-modes: [remote-notification, voip]}"
+        }
+        let offline = Int(Double(scenario.devices.count) * scenario.devices.offlineShare)
+        var groups: [String] = []
+        if scenario.devices.count > offline {
+            groups.append("  - {count: \(scenario.devices.count - offline), name: Phone}")
+        }
+        if offline > 0 {
+            groups.append("  - {count: \(offline), name: Absent phone, state: {airplane: true}}")
+        }
+        return """
+            apps:
+            \(apps.joined(separator: "\n"))
+            devices:
+            \(groups.joined(separator: "\n"))
+            settings: {seed: \(scenario.seed), unknown-tokens: refuse, maximum-devices: \(max(1, scenario.devices.count))}
+
+            """
+    }
+
+    /// Tokens of the scenario's devices.
+    static func names(_ scenario: LoadScenario, allowed: [[UInt8]]?) -> TokenNames {
+        if let allowed, !allowed.isEmpty {
+            return .listed(
+                allowed.map { token in
+                    token.map { $0 < 16 ? "0\(String($0, radix: 16))" : String($0, radix: 16) }.joined()
+                })
+        }
+        guard scenario.simulator.hasDevices else { return .made(seed: scenario.seed) }
+        let seed = scenario.seed
+        return .modelled { device, bundle in
+            TokenName(seed: seed, device: device, bundle: bundle, purpose: .alert).text
+        }
+    }
+
+    /// Returns partitions of an embedded cluster that hold all jobs of the run.
+    private static func partitions(_ scenario: LoadScenario, _ traces: [Int: ArrivalTrace]) -> Int {
+        var jobs = Double(scenario.devices.count) * scenario.devices.offlineShare * 2
+        var bytes = 650
+        for (index, load) in scenario.loads.enumerated() {
+            if let arrivals = scenario.arrivals(of: index, trace: traces[index]) {
+                jobs += arrivals.expected
+            } else {
+                // A closed loop has no rate; more than this is not expected of a machine.
+                jobs += 20_000 * load.phases.reduce(0) { $0 + scenario.phases[$1].duration }
+            }
+            bytes = max(bytes, load.payloadBytes.upperBound + 300)
+        }
+        return partitions(jobs: Int(min(jobs, 1e9)), bytes: bytes)
+    }
+}
