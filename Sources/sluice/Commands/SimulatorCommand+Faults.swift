@@ -9,7 +9,7 @@ struct FaultOptions: ParsableArguments {
         help: ArgumentHelp(
             "Timeline of faults, a YAML or JSON file: answers, latency, unanswered, goaway, disconnect, stream-limit, "
                 + "black-hole, slow-reads, no-window-updates, throttle, certificate and environment, each with at and "
-                + "for. Times count from the start. Deploy/simulator.md explains them; Schemas/faults.schema.json is "
+                + "for. Times count from the start, or from SIGHUP, which reads the file again. Deploy/simulator.md explains them; Schemas/faults.schema.json is "
                 + "their schema.",
             valueName: "path"))
     var faults: String?
@@ -20,6 +20,21 @@ struct FaultOptions: ParsableArguments {
             options.faultTimeline = try FaultTimeline.load(path: faults)
         } catch {
             throw CommandFailure(.configuration, error.description)
+        }
+    }
+
+    /// Reads the file again after SIGHUP, and plays it from its beginning. A wrong file is reported, and the timeline
+    /// before continues.
+    func playAgain(after signals: StopSignals, in simulators: [Simulator]) {
+        guard let faults else { return }
+        signals.onHangup {
+            do {
+                let timeline = try FaultTimeline.load(path: faults)
+                for simulator in simulators { try simulator.replaceFaults(with: timeline) }
+                Terminal.output("SIGHUP: the faults of \(faults) begin")
+            } catch {
+                Terminal.error("sluice: SIGHUP: the faults before continue: \(error)")
+            }
         }
     }
 }

@@ -23,7 +23,7 @@ struct SimulatorCommand: ParsableCommand {
             or any client creates them. Broadcasts go to the same port as pushes.
 
             With --faults it plays a timeline of faults: other answers and latencies, GOAWAY, stream limits, black holes, \
-            slow reads, certificates that expire. Clients that cause too many errors lose their connection \
+            slow reads, certificates that expire. SIGHUP reads the file again and plays it from its beginning. Clients that cause too many errors lose their connection \
             (--error-budget). Deploy/simulator.md explains both.
 
             With --devices it models the devices behind APNs and shows them on a page: Deploy/simulator.md. Without, it \
@@ -80,7 +80,7 @@ struct SimulatorCommand: ParsableCommand {
     @OptionGroup var lifetime: LifetimeOptions
 
     func run() throws {
-        let stop = StopSignals(watchesInput: lifetime.stopWithInput)
+        let stop = StopSignals(watchesInput: lifetime.stopWithInput, takesHangup: script.faults != nil)
         let simulator: Simulator
         let devices = try self.devices.devices ? SimulatorDevices(self.devices) : nil
         do {
@@ -103,6 +103,7 @@ struct SimulatorCommand: ParsableCommand {
         if let managed { Terminal.output("  channel management: \(managed)") }
         if let directory { Terminal.output("  authority for clients: \(directory)/ca.pem") }
         devices?.start()
+        script.playAgain(after: stop, in: [simulator, devices?.sandbox].compactMap { $0 })
         if let readyFile {
             let lines = ["\(address):\(bound)", managed].compactMap { $0 } + (devices?.readyLines ?? [])
             try ReadyFile.write(lines.joined(separator: "\n"), to: readyFile)
