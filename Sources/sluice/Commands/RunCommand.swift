@@ -54,7 +54,8 @@ struct RunCommand: ParsableCommand {
 
     @Option(
         help: ArgumentHelp(
-            "Write `ready` to this file once the worker has partitions. The file is removed at the end.",
+            "Write `ready` to this file once the worker has partitions, and `admin host:port` to a second line if it has an "
+                + "admin endpoint. The file is removed at the end.",
             valueName: "path"))
     var readyFile: String?
 
@@ -77,7 +78,11 @@ struct RunCommand: ParsableCommand {
         notifier?.reportLife { await endpoints.isLive() }
         let reporting = Reporting(
             logger, configuration.metrics.statsInterval,
-            readyFile: readyFile.map { ReadyFile(path: $0, callersMask: callersMask) })
+            readyFile: readyFile.map { ReadyFile(path: $0, callersMask: callersMask) },
+            readyText: ["ready", admin.map { "admin \(AdminAddress(reaching: $0.address))" }].compactMap {
+                $0
+            }
+            .joined(separator: "\n"))
         let supervisor = WorkerSupervisor(configuration: configuration, logger: logger) { worker in
             endpoints.attach(AdminSource(worker))
             reporting.begin(worker)
@@ -185,15 +190,19 @@ private final class Reporting: Sendable {
     private let logger: Logger
     private let interval: Duration
     private let readyFile: ReadyFile?
+    /// Content of the ready file.
+    private let readyText: String
 
-    init(_ logger: Logger, _ interval: Duration, readyFile: ReadyFile?) {
+    init(_ logger: Logger, _ interval: Duration, readyFile: ReadyFile?, readyText: String) {
         self.logger = logger
         self.interval = interval
         self.readyFile = readyFile
+        self.readyText = readyText
     }
 
     func begin(_ worker: Worker) {
-        let new = WorkerReporter(worker: worker, logger: logger, interval: interval, readyFile: readyFile)
+        let new = WorkerReporter(
+            worker: worker, logger: logger, interval: interval, readyFile: readyFile, readyText: readyText)
         reporter.withLock { $0 = new }
     }
 
@@ -207,8 +216,12 @@ private final class Reporting: Sendable {
 final class WorkerReporter: Sendable {
     private let isStopped = Mutex(false)
 
-    /// - Parameter interval: Time between two reports; zero means none.
-    init(worker: Worker, logger: Logger, interval: Duration, readyFile: ReadyFile?) {
+    /// - Parameters:
+    ///   - interval: Time between two reports; zero means none.
+    ///   - readyText: Content of the ready file.
+    init(
+        worker: Worker, logger: Logger, interval: Duration, readyFile: ReadyFile?, readyText: String
+    ) {
         let thread = Thread { [self] in
             var nextReport = ContinuousClock.now + interval
             var isReady = readyFile == nil
@@ -228,7 +241,7 @@ final class WorkerReporter: Sendable {
                 guard let (snapshot, partitions, pools) = state else { return }
                 if let readyFile, !isReady, snapshot.assignedPartitions > 0 {
                     isReady = true
-                    try? readyFile.write("ready")
+                    try? readyFile.write(readyText)
                 }
                 if reports {
                     nextReport += interval
