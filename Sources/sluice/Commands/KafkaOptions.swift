@@ -35,15 +35,9 @@ struct KafkaOptions: ParsableArguments {
 
     /// Cluster that these options name.
     var cluster: KafkaCluster {
-        var cluster = KafkaCluster(bootstrapServers: bootstrapServers)
-        for (name, value) in property.compactMap(Self.split) {
-            if name.hasSuffix("-file"), case .success(let secret) = SecretFile.read(value) {
-                cluster.properties[String(name.dropLast(5))] = secret
-            } else {
-                cluster.properties[name] = value
-            }
-        }
-        return cluster
+        // `validate` has read each file.
+        (try? KafkaCluster(bootstrapServers: bootstrapServers, more: property.compactMap(Self.split)))
+            ?? KafkaCluster(bootstrapServers: bootstrapServers)
     }
 }
 
@@ -57,6 +51,22 @@ struct KafkaCluster {
         properties = KafkaProperties(bootstrapServers: bootstrapServers)
         // A tool reports its errors itself.
         properties["log_level"] = "0"
+    }
+
+    /// - Parameter more: librdkafka's properties; `NAME-file` reads the value of NAME from a file.
+    /// - Throws: for a file that can't be read.
+    init(bootstrapServers: String, more: [(name: String, value: String)]) throws(CommandFailure) {
+        self.init(bootstrapServers: bootstrapServers)
+        for (name, value) in more {
+            guard name.hasSuffix("-file") else {
+                properties[name] = value
+                continue
+            }
+            switch SecretFile.read(value) {
+            case .success(let secret): properties[String(name.dropLast(5))] = secret
+            case .failure(let fault): throw CommandFailure(.configuration, "\(name): \(fault.text)")
+            }
+        }
     }
 
     /// Makes sure that a topic exists before anything depends on it.

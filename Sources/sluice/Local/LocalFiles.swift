@@ -6,13 +6,20 @@ import HTTP2
 final class LocalFiles {
     static let keyID = "LOCALKEY01"
     static let teamID = "LOCALTEAM1"
+    /// Name of the signing key's file.
+    static let keyFile = "AuthKey.p8"
 
     let directory: String
     /// Whether the directory stays at the end.
     var isKept: Bool
+    /// Path of the processes' executable; nil: that of this process.
+    let executable: String?
 
-    /// - Parameter directory: a directory that is made if it is absent, and kept; nil: a temporary one.
-    init(directory: String? = nil) throws(CommandFailure) {
+    /// - Parameters:
+    ///   - directory: a directory that is made if it is absent, and kept; nil: a temporary one.
+    ///   - executable: path of the processes' executable; nil: that of this process.
+    init(directory: String? = nil, executable: String? = nil) throws(CommandFailure) {
+        self.executable = executable
         if let directory {
             do {
                 try FileManager.default.createDirectory(
@@ -34,11 +41,11 @@ final class LocalFiles {
             self.directory = String(cString: created)
             isKept = false
         }
-        guard !FileManager.default.fileExists(atPath: path("AuthKey.p8")) else { return }
+        guard !FileManager.default.fileExists(atPath: path(Self.keyFile)) else { return }
         do {
             // An EC P-256 key in PKCS #8, the form in which Apple issues keys.
             let key = try CertificateAuthority(commonName: "sluice").privateKeyPEM
-            try write(key, to: "AuthKey.p8")
+            try write(key, to: Self.keyFile)
         } catch {
             throw CommandFailure(.internalError, "can't write the signing key: \(error)")
         }

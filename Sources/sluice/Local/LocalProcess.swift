@@ -1,6 +1,6 @@
 import Foundation
 
-/// A process of `sluice demo` or `sluice dev`: this executable again, with another command.
+/// A process of `sluice demo`, `sluice dev` or `sluice bench`: this executable again, with another command.
 ///
 /// The process never outlives its starter, which stops it by its identifier. Its standard input is a socket whose other
 /// end only the starter holds. So the process stops by itself (`--stop-with-input`) even if the starter is killed.
@@ -11,10 +11,12 @@ final class LocalProcess {
     let logPath: String
     private let lifeline: Int32
     private var status: Int32?
+    /// Processor time of the process in seconds, once the process has ended.
+    private(set) var cpuSeconds: Double?
 
-    init(_ name: String, _ arguments: [String], directory: String) throws(CommandFailure) {
+    init(_ name: String, _ arguments: [String], files: LocalFiles) throws(CommandFailure) {
         self.name = name
-        logPath = "\(directory)/\(name).log"
+        logPath = files.path("\(name).log")
         var ends: [Int32] = [-1, -1]
         // Close-on-exec from the beginning, so that no other child inherits an end and keeps it open.
         let type = Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue)
@@ -39,14 +41,18 @@ final class LocalProcess {
         posix_spawnattr_setsigmask(&attributes, &none)
         posix_spawnattr_setpgroup(&attributes, 0)
         posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP))
-        // SLUICE_ variables are settings of a worker, and this worker has its own.
-        let environment = ProcessInfo.processInfo.environment.filter { !$0.key.hasPrefix("SLUICE_") }
+        // SLUICE_ variables are settings of a worker, and this worker has its own. POD_NAME is the name of one worker.
+        let environment = ProcessInfo.processInfo.environment.filter {
+            !$0.key.hasPrefix("SLUICE_") && $0.key != "POD_NAME"
+        }
         var argv: [UnsafeMutablePointer<CChar>?] = (["sluice"] + arguments).map { strdup($0) } + [nil]
         var envp: [UnsafeMutablePointer<CChar>?] = environment.map { strdup("\($0)=\($1)") } + [nil]
         var identifier: pid_t = 0
         // The executable's own name where that still works, so that a list of processes shows it.
         let own = (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe")) ?? ""
-        let path = FileManager.default.isExecutableFile(atPath: own) ? own : "/proc/self/exe"
+        let path =
+            files.executable
+            ?? (FileManager.default.isExecutableFile(atPath: own) ? own : "/proc/self/exe")
         let result = posix_spawn(&identifier, path, &actions, &attributes, &argv, &envp)
         for text in argv + envp { free(text) }
         posix_spawn_file_actions_destroy(&actions)
@@ -72,7 +78,12 @@ final class LocalProcess {
     func exitStatus() -> Int32? {
         if let status { return status }
         var raw: Int32 = 0
-        if waitpid(identifier, &raw, WNOHANG) == identifier { status = raw }
+        var usage = rusage()
+        if wait4(identifier, &raw, WNOHANG, &usage) == identifier {
+            status = raw
+            let seconds = { (time: timeval) in Double(time.tv_sec) + Double(time.tv_usec) / 1e6 }
+            cpuSeconds = seconds(usage.ru_utime) + seconds(usage.ru_stime)
+        }
         return status
     }
 
@@ -93,8 +104,11 @@ final class LocalProcess {
         }
     }
 
-    func requestStop() {
-        if exitStatus() == nil { kill(identifier, SIGTERM) }
+    func requestStop() { signal(SIGTERM) }
+
+    /// Sends a signal, unless the process has ended.
+    func signal(_ signal: Int32) {
+        if exitStatus() == nil { kill(identifier, signal) }
     }
 
     /// Asks the process to stop, and waits. Kills the process when the time is over.
@@ -109,23 +123,40 @@ final class LocalProcess {
         return exitStatus() == 0
     }
 
+    /// Returns the lines of the file that the process writes when it is ready; nil while there is no such file.
+    /// - Throws: when the process has ended.
+    func readyLines(_ path: String) throws(CommandFailure) -> [String]? {
+        if let text = try? String(contentsOfFile: path, encoding: .utf8) {
+            let lines = text.split(separator: "\n").map(String.init)
+            return lines.isEmpty ? [""] : lines
+        }
+        try check()
+        return nil
+    }
+
+    /// Throws when the process has ended, with the end of its log.
+    func check() throws(CommandFailure) {
+        if exitStatus() != nil { throw CommandFailure(failure, "\(name) \(ending)\n\(logTail)") }
+    }
+
     /// Waits for the file that the process writes when it is ready.
-    /// - Returns: the first line of the file; nil when a stop was requested meanwhile.
+    /// - Returns: the lines of the file, at least one.
+    /// - Throws: when the process ends, is not ready in time, or a stop is requested meanwhile.
     func waitUntilReady(
-        _ path: String, within limit: Duration, stop: StopSignals
-    ) throws(CommandFailure) -> String? {
+        _ path: String, within limit: Duration = .seconds(60), stop: StopSignals
+    ) throws(CommandFailure) -> [String] {
         let deadline = ContinuousClock.now + limit
         while !stop.isRequested {
-            if let text = try? String(contentsOfFile: path, encoding: .utf8) {
-                return text.split(separator: "\n").first.map(String.init) ?? ""
-            }
-            if exitStatus() != nil { throw CommandFailure(failure, "\(name) \(ending)\n\(logTail)") }
-            if ContinuousClock.now > deadline {
-                throw CommandFailure(.failure, "\(name) was not ready within \(limit)\n\(logTail)")
-            }
+            if let lines = try readyLines(path) { return lines }
+            if ContinuousClock.now > deadline { throw notReady(within: limit) }
             usleep(5_000)
         }
-        return nil
+        throw CommandFailure(.failure, "stopped")
+    }
+
+    /// Failure of a process that is not ready in time.
+    func notReady(within limit: Duration) -> CommandFailure {
+        CommandFailure(.failure, "\(name) was not ready within \(limit)\n\(logTail)")
     }
 
     /// Last lines of the process's log.

@@ -47,7 +47,6 @@ final class LocalStage {
     let page: String
     private let stop: StopSignals
 
-    private static let patience = Duration.seconds(60)
     /// Name of the worker's configuration in the directory.
     static let configurationFile = "worker.yaml"
 
@@ -61,25 +60,19 @@ final class LocalStage {
     init(plan: Plan, files: LocalFiles, stop: StopSignals) throws(CommandFailure) {
         self.files = files
         self.stop = stop
-        for name in ["kafka", "simulator", "worker"] {
-            try? FileManager.default.removeItem(atPath: files.path("\(name).ready"))
-        }
-        let common = ["--stop-with-input", "--ready-file"]
-        kafka = try LocalProcess(
-            "kafka",
-            ["kafka", "--port", "\(plan.kafkaPort)"] + common + [
-                files.path("kafka.ready"), "--topic", "\(Self.jobsTopic):\(plan.partitions)", "--topic",
-                "\(Self.outcomesTopic):\(plan.partitions)", "--topic", "\(Self.deadLettersTopic):2",
-            ], directory: files.directory)
-        simulator = try LocalProcess(
-            "simulator",
-            ["simulator", "--port", "\(plan.simulatorPort)"] + common + [
-                files.path("simulator.ready"), "--directory", files.directory, "--summary-file",
-                files.path("simulator.json"), "--devices", "--http-port", "\(plan.pagePort)",
-                "--sandbox-port", "\(plan.sandboxPort)",
-            ] + plan.simulatorArguments, directory: files.directory)
-        bootstrapServers = try Self.ready(kafka, files, stop)[0]
-        let addresses = try Self.ready(simulator, files, stop)
+        kafka = try LocalProcess.kafka(
+            port: plan.kafkaPort,
+            topics: [
+                (Self.jobsTopic, plan.partitions), (Self.outcomesTopic, plan.partitions),
+                (Self.deadLettersTopic, 2),
+            ], files: files)
+        simulator = try LocalProcess.simulator(
+            port: plan.simulatorPort,
+            arguments: [
+                "--devices", "--http-port", "\(plan.pagePort)", "--sandbox-port", "\(plan.sandboxPort)",
+            ] + plan.simulatorArguments, files: files)
+        bootstrapServers = try kafka.waitUntilReady(files, stop: stop)[0]
+        let addresses = try simulator.waitUntilReady(files, stop: stop)
         guard let page = Self.address("page", addresses), let sandbox = Self.address("sandbox", addresses)
         else {
             throw CommandFailure(
@@ -89,25 +82,16 @@ final class LocalStage {
         sandboxAddress = sandbox
         self.page = page
         try files.write(
-            Self.configuration(plan, kafka: bootstrapServers, simulator: simulatorAddress, sandbox: sandbox),
-            to: Self.configurationFile)
-        worker = try Self.startWorker(files)
-        _ = try Self.ready(worker, files, stop)
-    }
-
-    private static func startWorker(_ files: LocalFiles) throws(CommandFailure) -> LocalProcess {
-        try LocalProcess(
-            "worker",
-            [
-                "run", "--config", files.path(Self.configurationFile), "--stop-with-input", "--ready-file",
-                files.path("worker.ready"),
-            ], directory: files.directory)
+            Self.configuration(plan, kafka: bootstrapServers, simulator: simulatorAddress, sandbox: sandbox)
+                .text(), to: Self.configurationFile)
+        worker = try LocalProcess.worker(files: files)
+        _ = try worker.waitUntilReady(files, stop: stop)
     }
 
     /// Starts a worker in place of the stopped one, and waits until it has its partitions.
     func restartWorker() throws(CommandFailure) {
-        worker = try Self.startWorker(files)
-        _ = try Self.ready(worker, files, stop)
+        worker = try LocalProcess.worker(files: files)
+        _ = try worker.waitUntilReady(files, stop: stop)
     }
 
     /// Numbers of the devices; nil when the simulator doesn't answer. Blocks for ten seconds at most.
@@ -146,17 +130,6 @@ final class LocalStage {
         return lines + ["Ctrl-C ends all."]
     }
 
-    /// Waits for a process. Returns the lines of its ready file.
-    private static func ready(
-        _ process: LocalProcess, _ files: LocalFiles, _ stop: StopSignals
-    ) throws(CommandFailure) -> [String] {
-        let file = files.path("\(process.name).ready")
-        guard try process.waitUntilReady(file, within: patience, stop: stop) != nil else { throw stopped }
-        let text = (try? String(contentsOfFile: file, encoding: .utf8)) ?? ""
-        let lines = text.split(separator: "\n").map(String.init)
-        return lines.isEmpty ? [""] : lines
-    }
-
     static let stopped = CommandFailure(.failure, "stopped")
 
     private static func port(_ address: String) -> String {
@@ -165,46 +138,29 @@ final class LocalStage {
 
     private static func configuration(
         _ plan: Plan, kafka: String, simulator: String, sandbox: String
-    ) -> String {
-        let key =
-            "type: token, key-file: AuthKey.p8, key-id: \(LocalFiles.keyID), team-id: \(LocalFiles.teamID)"
-        let apps = plan.apps.map { app in
-            let credentials = app.isSandbox ? "team-sandbox, team" : "team, team-sandbox"
-            return "  - {name: \"\(app.name)\", topics: [\"\(app.bundle)\"], credential: [\(credentials)]}"
+    ) -> LocalConfiguration {
+        func server(_ address: String) -> LocalConfiguration.Server {
+            LocalConfiguration.Server(host: "localhost", port: port(address), caFile: "ca.pem")
         }
-        return """
-            # Written at each start.
-            kafka:
-              bootstrap-servers: "\(kafka)"
-              group-id: \(plan.group)
-              # The embedded cluster answers an empty fetch only after this.
-              consumer-properties: {fetch.wait.max.ms: 10}
-            apns:
-              environment: production
-              host: localhost
-              port: \(port(simulator))
-              ca-file: ca.pem
-            credentials:
-              team: {\(key)}
-              team-sandbox: {\(key), environment: development, host: localhost, port: \(port(sandbox)), ca-file: ca.pem}
-            apps:
-            \(apps.joined(separator: "\n"))
-            delivery:
-              shards: \(plan.shards)
-              drain-deadline: 5s
-              retry: \(plan.retry)
-            metrics: {stats-interval: 1s}
-            admin: {listen: off}
-            """
+        return LocalConfiguration(
+            bootstrapServers: kafka, group: plan.group,
+            // The embedded cluster answers an empty fetch only after this.
+            consumerProperties: ["fetch.wait.max.ms": "10"], server: server(simulator),
+            credentials: [
+                LocalConfiguration.Credential(name: "team"),
+                LocalConfiguration.Credential(name: "team-sandbox", sandbox: server(sandbox)),
+            ],
+            apps: plan.apps.map { app in
+                let credentials = app.isSandbox ? ["team-sandbox", "team"] : ["team", "team-sandbox"]
+                return LocalConfiguration.App(name: app.name, bundle: app.bundle, credentials: credentials)
+            }, shards: plan.shards, retry: plan.retry)
     }
 
     private var processes: [LocalProcess] { [worker, simulator, kafka] }
 
     /// Throws when a process has ended, with the end of its log.
     func check() throws(CommandFailure) {
-        for process in processes where process.exitStatus() != nil {
-            throw CommandFailure(.failure, "\(process.name) \(process.ending)\n\(process.logTail)")
-        }
+        for process in processes { try process.check() }
     }
 
     /// Stops all processes, the worker first. Returns how each process ended that did not end in order.
