@@ -2,15 +2,16 @@
 """Holds documents against the schemas of this directory.
 
     validate.py check              the schemas; every example of asyncapi.yaml, and every job that a golden record of
-                                   examples stands for, its timeline of faults and its apps, against their schemas
+                                   examples stands for, its timeline of faults, its apps and its scenario, against their schemas
     validate.py answers            answers of the simulator's API against simulator.openapi.yaml, one each input line:
                                    method, path of the document, status, type, body in hexadecimal, parted by blanks;
                                    one line each: "valid" or why not
     validate.py openapi            simulator.openapi.yaml as JSON
     validate.py documents SCHEMA   one document per input line, in hexadecimal; one line each: "valid" or why not
+    validate.py yaml SCHEMA        a YAML document of the input; "valid" or why not
     validate.py asyncapi           asyncapi.yaml as JSON, references left as they are
 
-SCHEMA is job, outcome, dead-letter, faults or simulator-apps. Needs jsonschema 4.10 or later and PyYAML (on Debian:
+SCHEMA is job, outcome, dead-letter, faults, simulator-apps or bench-scenario. Needs jsonschema 4.10 or later and PyYAML (on Debian:
 apt-get install python3-jsonschema python3-yaml). Exit status: 0, 1 when a check failed, 3 when a module is missing.
 """
 
@@ -28,7 +29,7 @@ except ImportError as error:
     sys.exit(3)
 
 DIRECTORY = Path(__file__).resolve().parent
-NAMES = ["job", "outcome", "dead-letter", "faults", "simulator-apps"]
+NAMES = ["job", "outcome", "dead-letter", "faults", "simulator-apps", "bench-scenario"]
 
 
 def load(name):
@@ -75,10 +76,33 @@ def verdict(validator, data):
     return f"schema: {'/'.join(map(str, error.absolute_path))}: {error.message[:200]}"
 
 
+def validator(name):
+    """A validator of a schema, with what it refers to in other files in place."""
+    return Validator(resolved(load(name)))
+
+
+def resolved(node):
+    """A copy of a schema with the parts of other files that it names in their place."""
+    if isinstance(node, list):
+        return [resolved(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    reference = node.get("$ref")
+    if isinstance(reference, str) and not reference.startswith("#"):
+        return inlined(node, None)
+    return {key: resolved(child) for key, child in node.items()}
+
+
 def documents(name):
-    validator = Validator(load(name))
+    judge = validator(name)
     for line in sys.stdin:
-        print(verdict(validator, bytes.fromhex(line.strip())).replace("\n", " "))
+        print(verdict(judge, bytes.fromhex(line.strip())).replace("\n", " "))
+
+
+def yaml_document(name):
+    document = named(yaml.safe_load(sys.stdin))
+    error = next(validator(name).iter_errors(document), None)
+    print("valid" if error is None else f"{'/'.join(map(str, error.absolute_path))}: {error.message[:200]}")
 
 
 def asyncapi():
@@ -172,10 +196,10 @@ def check():
             examples += 1
             for error in job.iter_errors(record["expect"]["job"]):
                 failures.append(f"{path.name}/{record['name']}: {error.message}")
-    for name in ["faults", "simulator-apps"]:
+    for name in ["faults", "simulator-apps", "bench-scenario"]:
         examples += 1
         example = named(yaml.safe_load((DIRECTORY / "examples" / f"{name}.yaml").read_text()))
-        for error in Validator(load(name)).iter_errors(example):
+        for error in validator(name).iter_errors(example):
             failures.append(f"{name}.yaml: {'/'.join(map(str, error.absolute_path))}: {error.message}")
     for schema in openapi()["components"]["schemas"].values():
         Validator.check_schema(schema)
@@ -191,6 +215,8 @@ def main():
             return check()
         case ["documents", name] if name in NAMES:
             return documents(name)
+        case ["yaml", name] if name in NAMES:
+            return yaml_document(name)
         case ["answers"]:
             return answers()
         case ["openapi"]:

@@ -63,7 +63,6 @@ struct BenchRun {
     private func run(
         _ scenario: LoadScenario, _ plan: StagePlan, _ traces: [Int: ArrivalTrace], _ files: LocalFiles
     ) throws(CommandFailure) -> Output {
-        let loadBefore = BenchMachine.loadAverage
         let stage = try BenchStage(plan, files: files, stop: stop)
         var isOwn = false
         if case .embedded = plan.cluster { isOwn = true }
@@ -83,8 +82,7 @@ struct BenchRun {
             let stageResult = stage.end(main: scenario.mainSpans)
             return Output(
                 result: join(
-                    scenario, ledger, stageResult, started: started, loadBefore: loadBefore,
-                    fullSeconds: generator.fullSeconds),
+                    scenario, ledger, stageResult, started: started, fullSeconds: generator.fullSeconds),
                 badEndings: stageResult.badEndings)
         } catch {
             _ = generator.end()
@@ -153,7 +151,6 @@ struct BenchRun {
 
     private func join(
         _ scenario: LoadScenario, _ ledger: JobLedger, _ stage: StageResult, started: Int64,
-        loadBefore: Double,
         fullSeconds: Double
     ) -> RunResult {
         var phases = ledger.phaseResults
@@ -185,13 +182,14 @@ struct BenchRun {
         for ending in stage.badEndings {
             annotations.append(RunResult.Annotation(at: phases.last?.to ?? 0, kind: .note, text: ending))
         }
+        var environment = stage.environment
+        environment.startedMilliseconds = started
         var result = RunResult(
             scenario: RunResult.Scenario(
                 name: scenario.name, description: scenario.description, text: scenario.text,
                 seed: scenario.seed,
                 target: Self.describe(scenario.target), overrides: scenario.overrides),
-            environment: BenchMachine.environment(
-                started: started, loadBefore: loadBefore, noise: stage.noise),
+            environment: environment,
             phases: phases, loads: ledger.loadResults, seconds: seconds, processes: processes,
             annotations: annotations.sorted { $0.at < $1.at },
             audit: ledger.audit(simulatorRequests: stage.simulator.map { Int($0.requests) }),
@@ -205,33 +203,5 @@ struct BenchRun {
         if let servers = target.bootstrapServers { text += " \(servers)" }
         if let server = target.server { text += " \(server.host):\(server.port)" }
         return text
-    }
-}
-
-/// Facts about the machine of a run.
-enum BenchMachine {
-    /// Load average over a minute; 0 when the system doesn't report it.
-    static var loadAverage: Double {
-        var values = [0.0, 0.0, 0.0]
-        return getloadavg(&values, 3) > 0 ? values[0] : 0
-    }
-
-    static func environment(
-        started: Int64, loadBefore: Double, noise: RunResult.Noise
-    ) -> RunResult.Environment {
-        var names = utsname()
-        uname(&names)
-        func text<Value>(_ value: Value) -> String {
-            withUnsafeBytes(of: value) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
-        }
-        let processor =
-            (try? String(contentsOfFile: "/proc/cpuinfo", encoding: .utf8))?.split(separator: "\n")
-            .first { $0.hasPrefix("model name") }?.split(separator: ":", maxSplits: 1).last
-            .map { $0.trimmingCharacters(in: .whitespaces) }
-        return RunResult.Environment(
-            startedMilliseconds: started, version: BuildInfo.version, commit: BuildInfo.commit ?? "",
-            system: "\(text(names.sysname)) \(text(names.release)) \(text(names.machine))",
-            processor: processor ?? "", cores: ProcessInfo.processInfo.activeProcessorCount,
-            memoryBytes: Int(ProcessInfo.processInfo.physicalMemory), loadBefore: loadBefore, noise: noise)
     }
 }

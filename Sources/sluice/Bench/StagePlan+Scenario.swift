@@ -132,12 +132,10 @@ extension StagePlan {
     }
 
     /// Tokens of the scenario's devices.
+    /// - Parameter allowed: texts of the tokens that may be pushed to; nil: any.
     static func names(_ scenario: LoadScenario, allowed: [[UInt8]]?) -> TokenNames {
         if let allowed, !allowed.isEmpty {
-            return .listed(
-                allowed.map { token in
-                    token.map { $0 < 16 ? "0\(String($0, radix: 16))" : String($0, radix: 16) }.joined()
-                })
+            return .listed(allowed.map { String(decoding: $0, as: UTF8.self) })
         }
         guard scenario.simulator.hasDevices else { return .made(seed: scenario.seed) }
         let seed = scenario.seed
