@@ -1,19 +1,31 @@
+import APNSSimulator
 import Foundation
 import LoadTest
 
 /// Processes of a run of `sluice bench`: Kafka, a simulator and workers, or those of them that the plan wants here.
 ///
-/// One thread owns a stage. All processes end with the stage.
+/// One thread owns a stage. All processes end with the stage, even if this process is killed.
 final class BenchStage {
     let plan: StagePlan
     /// Cluster with jobs and outcomes, for producers and readers.
     let cluster: KafkaCluster
     /// Partitions of the jobs topic.
     let partitions: Int
-    /// Address of the simulator, host:port; nil without a simulator of this run.
-    private(set) var simulatorAddress: String?
-    /// Device tokens that may be pushed to; nil: any.
+    /// Device tokens that may be pushed to, in small hexadecimal digits; nil: any.
     let allowedTokens: [[UInt8]]?
+    private let processes: StageProcesses
+    private let sampler: BenchSampler
+    private let machine: BenchMachine
+    private var actions: StageActions
+    private var start = ContinuousClock.now
+    private var startedMilliseconds: Int64 = 0
+    private var lastCheck = -Double.infinity
+
+    /// Time between two checks of the processes, in seconds.
+    private static let checkInterval = 0.1
+
+    /// Address of the simulator, host:port; nil without a simulator of this run.
+    var simulatorAddress: String? { processes.simulatorAddress }
 
     /// Checks the plan, starts its processes and waits until all are ready. Blocks for seconds.
     ///
@@ -21,43 +33,132 @@ final class BenchStage {
     ///   when a stop was requested meanwhile.
     init(_ plan: StagePlan, files: LocalFiles, stop: StopSignals) throws(CommandFailure) {
         self.plan = plan
-        cluster = KafkaCluster(bootstrapServers: "")
-        partitions = plan.partitions
-        allowedTokens = nil
-        throw CommandFailure(.internalError, "the stage of a load test is not built yet")
+        allowedTokens = try plan.check()
+        machine = BenchMachine.read()
+        sampler = BenchSampler(Calibration())
+        processes = StageProcesses(plan, files: files, sampler: sampler)
+        actions = StageActions(plan)
+        do throws(CommandFailure) {
+            (cluster, partitions) = try Self.startAll(plan, processes, sampler, stop)
+        } catch {
+            // The sampler's thread must end as well.
+            _ = sampler.stop()
+            throw error
+        }
     }
 
-    /// Begins the timeline of faults and the actions. Call this once, when the first phase begins.
-    func beginPhases(at start: ContinuousClock.Instant) {}
+    deinit { _ = sampler.stop() }
+
+    private static func startAll(
+        _ plan: StagePlan, _ processes: StageProcesses, _ sampler: BenchSampler, _ stop: StopSignals
+    ) throws(CommandFailure) -> (KafkaCluster, partitions: Int) {
+        sampler.begin("generator", .generator, process: getpid())
+        if case .embedded = plan.cluster { try processes.start(.kafka) }
+        if case .simulator = plan.apns { try processes.start(.simulator) }
+        let cluster: KafkaCluster
+        switch plan.cluster {
+        case .embedded:
+            try processes.waitUntilReady(.kafka, stop: stop)
+            cluster = KafkaCluster(bootstrapServers: processes.bootstrapServers)
+        case .given(let servers, let properties):
+            processes.bootstrapServers = servers
+            cluster = try KafkaCluster(
+                bootstrapServers: servers,
+                more: properties.sorted { $0.key < $1.key }.map { ($0.key, $0.value) })
+        }
+        if case .simulator = plan.apns { try processes.waitUntilReady(.simulator, stop: stop) }
+        let partitions = try checkTopics(plan, cluster)
+        let workers = (0..<plan.workers.count).map { StageSlot.worker($0 + 1) }
+        for worker in workers { try processes.start(worker) }
+        for worker in workers { try processes.waitUntilReady(worker, stop: stop) }
+        if workers.isEmpty {
+            for text in plan.workers.adminAddresses {
+                guard let address = AdminAddress(text) else {
+                    throw CommandFailure(
+                        .configuration, "admin endpoint of a worker: `\(text)` is not \(AdminAddress.grammar)"
+                    )
+                }
+                sampler.poll(text, at: address)
+            }
+        }
+        return (cluster, partitions)
+    }
+
+    /// Checks that the topics exist, and that the workers' first jobs are those of the run.
+    /// - Returns: the partitions of the jobs topic.
+    private static func checkTopics(
+        _ plan: StagePlan, _ cluster: KafkaCluster
+    ) throws(CommandFailure) -> Int {
+        let partitions = try cluster.partitionCount(of: plan.topics.jobs)
+        _ = try cluster.partitionCount(of: plan.topics.outcomes)
+        _ = try cluster.partitionCount(of: plan.topics.deadLetters)
+        if plan.workers.store.hasChangelog { _ = try cluster.partitionCount(of: plan.topics.changelog) }
+        guard plan.mostWorkersAtATime <= partitions else {
+            throw CommandFailure(
+                .configuration,
+                "\(plan.mostWorkersAtATime) workers need as many partitions; topic \(plan.topics.jobs) has \(partitions)"
+            )
+        }
+        if case .given = plan.cluster, plan.workers.count > 0 {
+            let backlog = try cluster.uncommitted(plan.topics.jobs, group: plan.group)
+            guard backlog == 0 else {
+                throw CommandFailure(
+                    .configuration,
+                    "topic \(plan.topics.jobs) has \(Numbers.counted(backlog, "record")) that the workers (group \(plan.group)) would push first; use topics of the run's own, or a group that has finished them"
+                )
+            }
+        }
+        return partitions
+    }
+
+    // MARK: Run
+
+    /// Begins the timeline of faults; actions are due from now on. Call this once, when the first phase begins.
+    /// - Throws: when the simulator's timeline can't be written.
+    func beginPhases(at start: ContinuousClock.Instant) throws(CommandFailure) {
+        self.start = start
+        startedMilliseconds = Int64(Date().timeIntervalSince1970 * 1_000)
+        if case .simulator(let options) = plan.apns, !options.faults.entries.isEmpty {
+            try processes.play(options.faults)
+        }
+    }
 
     /// Carries out what is due, and checks the processes. Never waits for a process. Call this at least each 50 ms.
     /// - Parameter now: seconds since the beginning of the first phase.
     /// - Throws: when a process has ended that should run, or was not ready in time, with the end of its log.
-    func tick(now: Double) throws(CommandFailure) {}
+    func tick(now: Double) throws(CommandFailure) {
+        try actions.tick(now: now, processes)
+        guard now - lastCheck >= Self.checkInterval else { return }
+        lastCheck = now
+        try processes.check()
+    }
 
     /// Whether all actions have been carried out to their end.
-    var isSettled: Bool { true }
+    var isSettled: Bool { actions.isSettled }
 
     /// Stops all processes, the workers first, and returns the figures of the run. Blocks until the processes ended.
     /// - Parameter main: spans of the main phases, in seconds since the beginning of the first phase.
-    func end(main: [ClosedRange<Double>]) -> StageResult { StageResult() }
-}
-
-/// Figures of a stage's processes during a run.
-struct StageResult: Sendable {
-    /// Processes, with their processor time in the main phases. Time per outcome is nil.
-    var processes: [RunResult.Process] = []
-    var annotations: [RunResult.Annotation] = []
-    var noise = RunResult.Noise(quietNanoseconds: 0, medianSlowdown: 1, worstSlowdown: 1, stolenShare: 0)
-    /// Counts of the simulator; nil without a simulator of this run.
-    var simulator: SimulatorCounts?
-    /// Processes that did not end in order, in words.
-    var badEndings: [String] = []
-
-    /// Adds the figures of processes, workers and machine to the seconds of the run.
-    func add(to seconds: inout [RunResult.Second]) {}
-
-    /// Returns the processor time of the processes of a role in a span, in seconds; nil when no such process ran here.
-    /// - Parameter span: seconds since the beginning of the first phase.
-    func cpuSeconds(_ role: RunResult.Role, in span: ClosedRange<Double>) -> Double? { nil }
+    func end(main: [ClosedRange<Double>]) -> StageResult {
+        let length = max(0, (.now - start) / .seconds(1))
+        var series = sampler.stop()
+        series.start = start
+        var bad = processes.end(processes.workers.map { .worker($0) }, within: .seconds(60))
+        bad += processes.end([.simulator], within: .seconds(10))
+        bad += processes.end([.kafka], within: .seconds(10))
+        let all = series.processes.indices.map { index in
+            RunResult.Process(
+                name: series.processes[index].name, role: series.processes[index].role,
+                cpuSeconds: main.reduce(0) { $0 + series.cpuSeconds(index, in: $1) },
+                maximumResidentBytes: series.processes[index].maximumResidentBytes)
+        }
+        var annotations = actions.annotations
+        if case .simulator(let options) = plan.apns {
+            annotations += options.faults.annotations(until: length)
+        }
+        return StageResult(
+            processes: all, annotations: annotations.sorted { $0.at < $1.at },
+            environment: machine.environment(
+                started: startedMilliseconds, noise: series.noise(in: main)),
+            simulator: processes.simulatorCounts, badEndings: bad, series: series)
+    }
 }

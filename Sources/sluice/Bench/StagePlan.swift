@@ -117,6 +117,8 @@ struct StagePlan: Sendable {
         var name: String
         var bundle: String
         var credential = Credential.shared
+        /// Share of the jobs, in proportion to the other apps' shares. It divides the rate cap of a server.
+        var share = 1.0
         /// Further settings of the app, such as `weight`.
         var settings: ConfigurationValue?
     }

@@ -61,7 +61,7 @@ final class DemoStage {
         report.recordsLost += try readToTheEnd(deadLetters, LocalStage.deadLettersTopic)
         outcomes.close()
         deadLetters.close()
-        report.uncommitted = try uncommittedJobs()
+        report.uncommitted = try cluster.uncommitted(LocalStage.jobsTopic, group: Self.group)
         report.devices = stage.devices()
         if options.keep {
             report.isKept = true
@@ -186,7 +186,7 @@ final class DemoStage {
     /// Reads the records that arrived after everything seemed done, because a second outcome would be found here.
     /// - Returns: the number of records that the cluster has dropped before they were read.
     private func readToTheEnd(_ reader: TopicReader, _ topic: String) throws(CommandFailure) -> Int {
-        let marks = try watermarks(topic)
+        let marks = try cluster.watermarks(of: topic)
         let all = marks.reduce(0) { $0 + Int($1.high) }
         let dropped = marks.reduce(0) { $0 + Int($1.low) }
         let deadline = ContinuousClock.now + .seconds(10)
@@ -196,33 +196,5 @@ final class DemoStage {
             }
         }
         return max(dropped, all - reader.count)
-    }
-
-    private func watermarks(_ topic: String) throws(CommandFailure) -> [Watermarks] {
-        let count = try cluster.partitionCount(of: topic)
-        do {
-            let admin = try KafkaAdmin(properties: cluster.properties)
-            return try (0..<Int32(count)).map { try admin.watermarks(of: TopicPartition(topic, $0)) }
-        } catch {
-            throw CommandFailure(.unavailable, "Kafka: \(error)")
-        }
-    }
-
-    /// Returns the number of jobs that another worker of the group would read again.
-    private func uncommittedJobs() throws(CommandFailure) -> Int {
-        let marks = try watermarks(LocalStage.jobsTopic)
-        do {
-            var properties = cluster.properties
-            properties["group.id"] = Self.group
-            let consumer = try KafkaConsumer(properties: properties, topics: []) { _ in }
-            defer { consumer.close() }
-            let partitions = marks.indices.map { TopicPartition(LocalStage.jobsTopic, Int32($0)) }
-            let committed = try consumer.committed(partitions, timeoutMilliseconds: 10_000)
-            return committed.reduce(0) { sum, offset in
-                sum + Int(marks[Int(offset.topicPartition.partition)].high - (offset.offset ?? 0))
-            }
-        } catch {
-            throw CommandFailure(.unavailable, "Kafka: \(error)")
-        }
     }
 }
