@@ -111,7 +111,7 @@ struct BenchRun {
         let instant = ContinuousClock.now + lead
         let started = Int64(Date().timeIntervalSince1970 * 1_000) + 50
         generator.begin(at: begin, milliseconds: started)
-        stage.beginPhases(at: instant)
+        try stage.beginPhases(at: instant)
         let end = scenario.spans.last?.upperBound ?? 0
         /// Time for repeated outcomes after the last first outcome.
         let quiet = 0.5
