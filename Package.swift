@@ -266,7 +266,7 @@ let package = Package(
         .testTarget(
             name: "ProcessTests",
             dependencies: [
-                "sluice", "HTTP2", "Kafka", "RetryStore", "CRocksDB", "SluiceModel", "KafkaTestSupport",
+                "sluice", "HTTP2", "Kafka", "LoadTest", "RetryStore", "CRocksDB", "SluiceModel", "KafkaTestSupport",
                 "TestSupport",
             ],
             swiftSettings: strict),

@@ -136,14 +136,33 @@ struct JobLedgerTests {
         #expect(result.thresholds.map(\.bound)[1...4] == ["≤ 1", "≤ 50 ms", "≤ 40 ms", "≥ 1/s"])
     }
 
-    @Test func deviceEventsAreAuditedWithoutLatency() throws {
+    @Test func deviceEventsAreAuditedByTokenWithoutLatency() throws {
+        func event(_ token: String) -> OutcomeSummary? {
+            let json = """
+                {"outcome":"applied","job":"device","device-token":"\(token)","apns-id":"\(APNSID(high: 9, low: 9))",\
+                "attempts":0,"source":{"topic":"j","partition":0,"offset":1},"created-at":1,"polled-at":1,\
+                "finished-at":2}
+                """
+            return OutcomeSummary(json: Array(json.utf8))
+        }
         var ledger = JobLedger(try scenario(), run: 7)
-        ledger.add(entry(0, JobLedger.presence, at: 0))
+        for number in 0..<3 {
+            ledger.add(
+                .init(
+                    number: number, load: JobLedger.presence, intended: 0, due: 0, produced: 0,
+                    token: number == 2 ? "0b" : "0a"))
+        }
+        #expect(ledger.openPresence == 3 && ledger.open == 3)
+        ledger.add(event("0a"), at: 0)
+        #expect(ledger.openPresence == 2)
+        ledger.add(event("0a"), at: 0)
+        ledger.add(event("0a"), at: 0)
         #expect(ledger.openPresence == 1 && ledger.open == 1)
-        ledger.add(outcome(0, kind: "applied"), at: 0)
-        #expect(ledger.openPresence == 0 && ledger.open == 0)
+        ledger.add(event("0c"), at: 0)
         #expect(ledger.secondResults.allSatisfy { $0.intended == 0 && $0.outcomes.isEmpty })
-        #expect(ledger.audit(simulatorRequests: nil).byKind == ["applied": 1])
+        let audit = ledger.audit(simulatorRequests: nil)
+        #expect(
+            audit.byKind == ["applied": 2] && audit.doubled == 1 && audit.missing == 1 && audit.unknown == 1)
     }
 
     @Test func figureThatCannotBeMeasuredMissesItsBound() throws {

@@ -93,12 +93,15 @@ struct LoadScenarioTests {
     @Test func overriddenScenarioIsWrittenSoThatItReadsTheSame() throws {
         let overrides = [
             "workers.shards=1", "loads.campaign.arrivals.rate=500/s", "loads[1].ttl=2h", "devices.count=50",
-            "thresholds.duplicated=≤ 3", #"description="a \"b\" # c: d""#, "apps[1]={name: transit}",
+            "thresholds.duplicated=≤ 3", "thresholds.alerts.latency-p99=≤ 1s",
+            "thresholds[alerts.latency-max]=≤ 2s", #"description="a \"b\" # c: d""#,
+            "apps[1]={name: transit}",
         ]
         let scenario = try LoadScenario.read(Self.full, name: "full.yaml", overrides: overrides)
         #expect(
             scenario.workers.shards == 1 && scenario.loads[0].rate == 500 && scenario.loads[1].ttl == 7_200)
-        #expect(scenario.devices.count == 50 && scenario.thresholds.count == 4)
+        #expect(scenario.devices.count == 50 && scenario.thresholds.count == 5)
+        #expect(scenario.thresholds.first { $0.name == "alerts.latency-p99" }?.bound == 1_000)
         #expect(scenario.description == #"a "b" # c: d"# && scenario.apps[1].name == "transit")
         var again = try LoadScenario.read(scenario.text, name: "again.yaml")
         again.overrides = overrides
@@ -220,7 +223,7 @@ struct LoadScenarioTests {
         let events = PresenceEvents(scenario, population: population, names: .made(seed: 1))
         #expect(events.returns.count == 2_000, "each app has a token of its own")
         #expect(events.returns.contains { abs($0.at - made.due) < 1e-9 })
-        let job = events.job(0, isOnline: true, id: APNSID(high: 1, low: 3), milliseconds: 5)
+        let job = events.job(0, isOnline: true, milliseconds: 5)
         let headers = job.headers.map { "\($0.name)=\(String(decoding: $0.value, as: UTF8.self))" }
         #expect(headers.contains { $0.hasSuffix("=online") }, "\(headers)")
     }

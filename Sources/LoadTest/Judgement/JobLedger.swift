@@ -15,8 +15,13 @@ public struct JobLedger: Sendable {
         /// Time from which latency counts.
         public var due: Int64
         public var produced: Int64
+        /// Device token of a device event, by which its outcome is found; nil for a push.
+        public var token: String?
 
-        public init(number: Int, load: UInt8, intended: Int64, due: Int64, produced: Int64) {
+        public init(
+            number: Int, load: UInt8, intended: Int64, due: Int64, produced: Int64, token: String? = nil
+        ) {
+            self.token = token
             self.number = number
             self.load = load
             self.intended = intended
@@ -77,6 +82,8 @@ public struct JobLedger: Sendable {
     private var lateJobs = 0
     private var mainJobs = 0
     private var presenceOpen = 0
+    /// Numbers of device events by token, in their order.
+    private var events: [String: [Int]] = [:]
     /// Jobs with an outcome, by load.
     public private(set) var finishedByLoad: [Int]
     /// Jobs with an outcome or a dead letter.
@@ -125,6 +132,7 @@ public struct JobLedger: Sendable {
         defer { jobs[entry.number] = job }
         guard entry.load != Self.presence else {
             presenceOpen += 1
+            if let token = entry.token { events[token, default: []].append(entry.number) }
             return
         }
         second(entry.intended) { $0.intended += 1 }
@@ -164,8 +172,14 @@ public struct JobLedger: Sendable {
             return
         }
         let reason = outcome.reason ?? outcome.cause
+        // A device event has no identifier of its own. The events of a device end in their order.
+        var id = outcome.apnsID
+        if outcome.job == "device", let numbers = events[outcome.deviceToken] {
+            let number = numbers.first { jobs[$0].outcomes == 0 } ?? numbers.last ?? 0
+            id = APNSID(high: run, low: UInt64(number))
+        }
         add(
-            outcome.apnsID, kind: outcome.kind.rawValue,
+            id, kind: outcome.kind.rawValue,
             reason: [.rejected, .expired, .undeliverable].contains(outcome.kind) ? reason ?? "none" : nil,
             attempts: outcome.attempts, at: time)
     }

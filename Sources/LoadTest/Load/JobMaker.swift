@@ -179,7 +179,7 @@ public struct PresenceEvents: Sendable {
 
     /// Makes the event of a return, or of the device's absence before.
     /// - Parameter milliseconds: time of the event in milliseconds since 1970.
-    public func job(_ index: Int, isOnline: Bool, id: APNSID, milliseconds: Int64) -> EncodedJob {
+    public func job(_ index: Int, isOnline: Bool, milliseconds: Int64) -> EncodedJob {
         let event = returns[index]
         var control = ControlDescription(
             .device,
@@ -187,7 +187,6 @@ public struct PresenceEvents: Sendable {
                 event.device, bundle: apps[event.app].bundle, app: event.app, generation: 0, isStale: false))
         control.event = isOnline ? "online" : "offline"
         control.occurredAtMilliseconds = milliseconds
-        control.apnsID = id.description
         return JobEncoder.binary(control)
     }
 }

@@ -2,7 +2,8 @@ import Configuration
 
 extension ConfigurationValue {
     /// Sets a value of the document: "path=value", with a path such as `workers.shards` or `loads[0].arrivals.rate`.
-    /// An element of a list may be named by its `name`: `loads.campaign.ttl`. The value is YAML.
+    /// An element of a list may be named by its `name`: `loads.campaign.ttl`. Brackets hold a name with points:
+    /// `thresholds[alerts.latency-p99]`. The value is YAML.
     /// - Throws: an error that names the override.
     mutating func apply(override: String) throws(ConfigurationError) {
         let location = ConfigurationProblem.Location.file(name: "--set \(override)", line: 0, column: 0)
@@ -13,12 +14,40 @@ extension ConfigurationValue {
         guard let sign = override.firstIndex(of: "="), sign > override.startIndex else {
             throw failure("expected path=value, such as workers.shards=2")
         }
-        let names = override[..<sign].replacing("[", with: ".").replacing("]", with: "").split(separator: ".")
-            .map(String.init)
+        let names = Self.names(override[..<sign])
+        guard !names.isEmpty else { throw failure("the path is empty") }
         var value = try ConfigurationValue.parse(
             String(override[override.index(after: sign)...]), name: "--set \(override)")
         value.locate(at: location)
         if let fault = set(value, at: names[...], location) { throw failure(fault) }
+    }
+
+    /// Splits a path at its points, except those in brackets.
+    private static func names(_ path: Substring) -> [String] {
+        var names: [String] = []
+        var name = ""
+        var isInBrackets = false
+        func finish() {
+            if !name.isEmpty { names.append(name) }
+            name = ""
+        }
+        for character in path {
+            switch character {
+            case ".", "[":
+                if isInBrackets {
+                    name.append(character)
+                } else {
+                    finish()
+                    isInBrackets = character == "["
+                }
+            case "]":
+                finish()
+                isInBrackets = false
+            default: name.append(character)
+            }
+        }
+        finish()
+        return names
     }
 
     /// Gives the value and all values in it one location.
@@ -60,6 +89,14 @@ extension ConfigurationValue {
             content = .list(elements)
             return fault
         case .map(var entries):
+            // A key may have points of its own.
+            for count in (2...max(2, names.count)).reversed() where count <= names.count {
+                let key = names.prefix(count).joined(separator: ".")
+                guard let index = entries.firstIndex(where: { $0.key == key }) else { continue }
+                let fault = entries[index].value.set(value, at: names.dropFirst(count), place)
+                content = .map(entries)
+                return fault
+            }
             var index = entries.firstIndex { $0.key == name }
             if index == nil {
                 entries.append(

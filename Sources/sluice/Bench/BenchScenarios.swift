@@ -46,7 +46,7 @@ enum BenchScenarios {
             priority: 10
           - name: campaign
             arrivals: {kind: poisson, rate: 3000/s}
-            phases: [campaign]
+            phases: [evening]
             apps: {shop: 1}
             priority: 5
             payload: {bytes: 250..900}
@@ -55,7 +55,7 @@ enum BenchScenarios {
         phases:
           - {name: warm-up, kind: warm-up, duration: 5s}
           - {name: quiet, duration: 5s}
-          - {name: campaign, duration: 20s}
+          - {name: evening, duration: 20s}
           - {name: after, duration: 5s}
           - {name: drain, kind: drain, duration: 60s}
         thresholds:

@@ -319,7 +319,7 @@ private struct LoadProducer {
                 add(load, sources[first].sequence - 1, intended: time, now, epoch)
             } else if let presence {
                 let job = presence.job(
-                    sources[first].sequence, isOnline: true, id: id(),
+                    sources[first].sequence, isOnline: true,
                     milliseconds: epoch + Int64(time * 1_000))
                 add(job, load: JobLedger.presence, intended: time, due: time, now)
             }
@@ -353,7 +353,8 @@ private struct LoadProducer {
         entries.append(
             JobLedger.Entry(
                 number: count * plan.scenario.producers + index, load: load, intended: Int64(intended * 1e6),
-                due: Int64(due * 1e6), produced: Int64(now * 1e6)))
+                due: Int64(due * 1e6), produced: Int64(now * 1e6),
+                token: load == JobLedger.presence ? String(decoding: job.key, as: UTF8.self) : nil))
         jobs.append(job)
         count += 1
     }
@@ -403,7 +404,7 @@ private struct LoadProducer {
         let wall = Int64(Date().timeIntervalSince1970 * 1_000)
         for event in presence.returns.indices {
             if exchange.isStopping { return }
-            let job = presence.job(event, isOnline: false, id: id(), milliseconds: wall)
+            let job = presence.job(event, isOnline: false, milliseconds: wall)
             add(job, load: JobLedger.presence, intended: 0, due: 0, 0)
             if jobs.count == Self.batch { try hand(milliseconds: 10) }
         }

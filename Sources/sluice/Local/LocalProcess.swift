@@ -11,6 +11,7 @@ final class LocalProcess {
     let logPath: String
     private let lifeline: Int32
     private var status: Int32?
+    private var isStopRequested = false
     /// Processor time of the process in seconds, once the process has ended.
     private(set) var cpuSeconds: Double?
 
@@ -104,10 +105,14 @@ final class LocalProcess {
         }
     }
 
-    func requestStop() { signal(SIGTERM) }
+    /// Asks the process to stop. Further calls have no effect, because a second signal ends a process at once.
+    func requestStop() {
+        if !isStopRequested { signal(SIGTERM) }
+    }
 
     /// Sends a signal, unless the process has ended.
     func signal(_ signal: Int32) {
+        if signal == SIGTERM { isStopRequested = true }
         if exitStatus() == nil { kill(identifier, signal) }
     }
 
