@@ -1,0 +1,278 @@
+/// Reason why results can't be merged.
+public struct MergeFault: Error, Equatable {
+    /// Names the results, by their numbers from 1 on, and the remedy.
+    public var message: String
+}
+
+extension RunResult {
+    /// Merges results of several generators of one load.
+    ///
+    /// Counts and histograms add. Seconds are aligned by the start of each generator, to the nearest second. Figures of
+    /// workers and machines, which each generator may have observed, are the greater ones.
+    ///
+    /// - Parameter judge: thresholds of the merged result.
+    public static func merged(
+        _ results: [RunResult], judge: (RunResult) throws -> [Threshold]
+    ) throws -> RunResult {
+        guard let first = results.first else { throw MergeFault(message: "there is no result to merge") }
+        guard results.count > 1 else {
+            throw MergeFault(
+                message: "there is a single result; a merge needs the results of several generators")
+        }
+        try checkSame(results)
+        let start = results.map(\.environment.startedMilliseconds).min() ?? 0
+        let offsets = results.map { Double($0.environment.startedMilliseconds - start) / 1_000 }
+        try checkOverlap(results, offsets)
+
+        var merged = first
+        merged.environment = environment(results, start: start)
+        merged.scenario.overrides = unique(results.flatMap(\.scenario.overrides))
+        merged.phases = first.phases.indices.map { phase(at: $0, results, offsets) }
+        merged.loads = try loads(results)
+        merged.seconds = addedSeconds(results, offsets)
+        merged.processes = processes(results)
+        merged.annotations = zip(results, offsets).flatMap { result, offset in
+            result.annotations.map { annotation in
+                var moved = annotation
+                moved.at += offset
+                moved.until = annotation.until.map { $0 + offset }
+                return moved
+            }
+        }
+        // Several generators may note the same step of the same fault timeline.
+        var seen: [Annotation] = []
+        for annotation in merged.annotations.sorted(by: { $0.at < $1.at })
+        where !seen.contains(where: {
+            $0.kind == annotation.kind && $0.text == annotation.text && abs($0.at - annotation.at) < 1
+        }) {
+            seen.append(annotation)
+        }
+        merged.annotations = seen
+        if let last = offsets.max(), last > 0.05 {
+            merged.annotations.append(
+                Annotation(
+                    at: 0, until: nil, kind: .note,
+                    text: "the generators began within \(FigureText.number(last)) s of each other"))
+        }
+        merged.audit = results.dropFirst().reduce(into: first.audit) { $0.add($1.audit) }
+        merged.generator = Generator(
+            producers: results.reduce(0) { $0 + $1.generator.producers },
+            wasLimit: results.contains(where: \.generator.wasLimit),
+            reason: results.enumerated().filter(\.element.generator.wasLimit)
+                .map { "generator \($0.offset + 1): \($0.element.generator.reason)" }.joined(separator: "; "),
+            delay: results.reduce(into: HDRHistogram()) { $0.add($1.generator.delay) })
+        merged.thresholds = []
+        merged.thresholds = try judge(merged)
+        return merged
+    }
+
+    /// Merges results, and judges the whole by the thresholds of the scenario.
+    /// - Throws: ``MergeFault``
+    public static func merged(_ results: [RunResult]) throws -> RunResult {
+        try merged(results) { whole in
+            do {
+                return try LoadScenario.read(whole.scenario.text, name: "scenario of the results").thresholds
+                    .map { $0.judged(whole) }
+            } catch {
+                throw MergeFault(message: "the results' scenario can't be read: \(error)")
+            }
+        }
+    }
+
+    // MARK: Conditions
+
+    private static func checkSame(_ results: [RunResult]) throws {
+        let first = results[0]
+        for (index, result) in results.enumerated().dropFirst() {
+            let number = index + 1
+            guard result.scenario.name == first.scenario.name else {
+                throw MergeFault(
+                    message:
+                        "result 1 is of scenario \(first.scenario.name), result \(number) of \(result.scenario.name);"
+                        + " merge results of one scenario")
+            }
+            guard withoutSeed(result.scenario.text) == withoutSeed(first.scenario.text) else {
+                throw MergeFault(
+                    message:
+                        "results 1 and \(number) have different texts of scenario \(first.scenario.name); run all"
+                        + " generators with the same file and overrides, except the seed")
+            }
+            guard result.phases.map(\.name) == first.phases.map(\.name),
+                result.phases.map(\.kind) == first.phases.map(\.kind)
+            else {
+                throw MergeFault(
+                    message: "results 1 and \(number) have different phases; merge results of one scenario")
+            }
+        }
+        for (index, result) in results.enumerated() {
+            if let other = results[..<index].firstIndex(where: { $0 == result }) {
+                throw MergeFault(
+                    message: "results \(other + 1) and \(index + 1) are the same run; name each result once")
+            }
+        }
+    }
+
+    private static func checkOverlap(_ results: [RunResult], _ offsets: [Double]) throws {
+        for (index, (result, offset)) in zip(results, offsets).enumerated() {
+            let other = offsets.firstIndex(of: 0) ?? 0
+            let end = results[other].phases.filter { $0.kind != .drain }.map(\.to).max() ?? 0
+            guard offset > 0, offset >= end || offset > 500_000 else { continue }
+            throw MergeFault(
+                message:
+                    "result \(index + 1) of scenario \(result.scenario.name) began \(FigureText.number(offset)) s after"
+                    + " result \(other + 1), when that load was over; start all generators together, and compare the"
+                    + " machines' clocks")
+        }
+    }
+
+    /// Scenario without the seed, which generators of one load have of their own.
+    private static func withoutSeed(_ text: String) -> [Substring] {
+        text.split(separator: "\n").filter { !$0.hasPrefix("seed:") }
+    }
+
+    private static func unique(_ texts: [String]) -> [String] {
+        var seen: [String] = []
+        for text in texts where !seen.contains(text) { seen.append(text) }
+        return seen
+    }
+
+    // MARK: Parts
+
+    private static func environment(_ results: [RunResult], start: Int64) -> Environment {
+        let all = results.map(\.environment)
+        var merged = all[0]
+        func joined(_ text: (Environment) -> String) -> String {
+            unique(all.map(text)).joined(separator: "; ")
+        }
+        merged.startedMilliseconds = start
+        merged.version = joined(\.version)
+        merged.commit = joined(\.commit)
+        merged.system = joined(\.system)
+        merged.processor = joined(\.processor)
+        merged.cores = all.reduce(0) { $0 + $1.cores }
+        merged.memoryBytes = all.reduce(0) { $0 + $1.memoryBytes }
+        merged.loadBefore = all.map(\.loadBefore).max() ?? 0
+        merged.noise = Noise(
+            quietNanoseconds: all.map(\.noise.quietNanoseconds).max() ?? 0,
+            medianSlowdown: all.map(\.noise.medianSlowdown).max() ?? 0,
+            worstSlowdown: all.map(\.noise.worstSlowdown).max() ?? 0,
+            stolenShare: all.map(\.noise.stolenShare).max() ?? 0,
+            othersShare: all.compactMap(\.noise.othersShare).max())
+        return merged
+    }
+
+    private static func phase(at index: Int, _ results: [RunResult], _ offsets: [Double]) -> Phase {
+        var merged = results[0].phases[index]
+        merged.from += offsets[0]
+        merged.to += offsets[0]
+        var time = merged.cpuMicrosecondsPerOutcome.map { $0 * Double(merged.outcomes) }
+        for (result, offset) in zip(results, offsets).dropFirst() {
+            let phase = result.phases[index]
+            merged.from = min(merged.from, phase.from + offset)
+            merged.to = max(merged.to, phase.to + offset)
+            merged.intended += phase.intended
+            merged.produced += phase.produced
+            merged.outcomes += phase.outcomes
+            merged.latency.add(phase.latency)
+            if let cost = phase.cpuMicrosecondsPerOutcome {
+                time = (time ?? 0) + cost * Double(phase.outcomes)
+            }
+        }
+        merged.cpuMicrosecondsPerOutcome =
+            merged.outcomes > 0 ? time.map { $0 / Double(merged.outcomes) } : nil
+        return merged
+    }
+
+    private static func loads(_ results: [RunResult]) throws -> [Load]? {
+        guard var merged = results[0].loads else { return nil }
+        for (number, result) in results.enumerated().dropFirst() {
+            guard let loads = result.loads, loads.map(\.name) == merged.map(\.name) else {
+                throw MergeFault(
+                    message: "results 1 and \(number + 1) have different loads; merge results of one scenario"
+                )
+            }
+            for (index, load) in loads.enumerated() {
+                merged[index].seconds = max(merged[index].seconds, load.seconds)
+                merged[index].intended += load.intended
+                merged[index].produced += load.produced
+                merged[index].outcomes += load.outcomes
+                merged[index].latency.add(load.latency)
+                merged[index].byKind.merge(load.byKind, uniquingKeysWith: +)
+            }
+        }
+        return merged
+    }
+
+    private static func addedSeconds(_ results: [RunResult], _ offsets: [Double]) -> [Second] {
+        let names = processNames(results)
+        var seconds: [Second] = []
+        for (place, (result, offset)) in zip(results, offsets).enumerated() {
+            let shift = Int(offset.rounded())
+            for (index, second) in result.seconds.enumerated() {
+                while seconds.count <= index + shift { seconds.append(Second()) }
+                var named = second
+                named.cpuSeconds = [:]
+                for (name, time) in second.cpuSeconds { named.cpuSeconds[names[place][name] ?? name] = time }
+                named.residentBytes = [:]
+                for (name, size) in second.residentBytes {
+                    named.residentBytes[names[place][name] ?? name] = size
+                }
+                let open = seconds[index + shift].open + second.open
+                seconds[index + shift].add(named)
+                seconds[index + shift].open = open
+            }
+        }
+        return seconds
+    }
+
+    /// New names of each result's processes: a name that several results have is followed by the result's number.
+    private static func processNames(_ results: [RunResult]) -> [[String: String]] {
+        let all = results.map { result in
+            Set(result.processes.map(\.name)).union(result.seconds.flatMap { $0.cpuSeconds.keys })
+                .union(result.seconds.flatMap { $0.residentBytes.keys })
+        }
+        return all.enumerated().map { index, names in
+            Dictionary(
+                uniqueKeysWithValues: names.map { name in
+                    let isShared = all.filter { $0.contains(name) }.count > 1
+                    return (name, isShared ? "\(name) of generator \(index + 1)" : name)
+                })
+        }
+    }
+
+    private static func processes(_ results: [RunResult]) -> [Process] {
+        let names = processNames(results)
+        let outcomes = results.reduce(0) { $0 + $1.mainOutcomes }
+        return results.enumerated().flatMap { index, result in
+            result.processes.map { process in
+                var named = process
+                named.name = names[index][process.name] ?? process.name
+                named.cpuMicrosecondsPerOutcome =
+                    outcomes > 0 ? process.cpuSeconds * 1e6 / Double(outcomes) : nil
+                return named
+            }
+        }
+    }
+}
+
+extension RunResult.Audit {
+    /// Adds the counts of another generator.
+    mutating func add(_ other: RunResult.Audit) {
+        func sum(_ one: Int?, _ two: Int?) -> Int? {
+            guard let one, let two else { return one ?? two }
+            return one + two
+        }
+        produced += other.produced
+        refused += other.refused
+        once += other.once
+        missing += other.missing
+        doubled += other.doubled
+        unknown += other.unknown
+        unreadable += other.unreadable
+        byKind.merge(other.byKind, uniquingKeysWith: +)
+        byReason.merge(other.byReason, uniquingKeysWith: +)
+        attempts += other.attempts
+        simulatorRequests = sum(simulatorRequests, other.simulatorRequests)
+        sentTwice = sum(sentTwice, other.sentTwice)
+    }
+}
