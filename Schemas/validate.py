@@ -11,8 +11,8 @@
     validate.py yaml SCHEMA        a YAML document of the input; "valid" or why not
     validate.py asyncapi           asyncapi.yaml as JSON, references left as they are
 
-SCHEMA is job, outcome, dead-letter, faults, simulator-apps or bench-scenario. Needs jsonschema 4.10 or later and PyYAML (on Debian:
-apt-get install python3-jsonschema python3-yaml). Exit status: 0, 1 when a check failed, 3 when a module is missing.
+SCHEMA is job, outcome, dead-letter, faults, simulator-apps, bench-scenario or bench-result. Needs jsonschema 4.10 or later
+and PyYAML (on Debian: apt-get install python3-jsonschema python3-yaml). Exit status: 0, 1 when a check failed, 3 when a module is missing.
 """
 
 import json
@@ -29,7 +29,7 @@ except ImportError as error:
     sys.exit(3)
 
 DIRECTORY = Path(__file__).resolve().parent
-NAMES = ["job", "outcome", "dead-letter", "faults", "simulator-apps", "bench-scenario"]
+NAMES = ["job", "outcome", "dead-letter", "faults", "simulator-apps", "bench-scenario", "bench-result"]
 
 
 def load(name):
