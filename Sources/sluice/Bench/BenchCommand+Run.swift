@@ -136,12 +136,14 @@ extension BenchCommand {
             table.rightAligned = [1, 2, 3, 4, 5, 6]
             table.add("run", "rate/s", "p50 ms", "p99 ms", "lost", "duplicated", "µs/job", "verdict")
             var isPassed = true
+            var groups = scenarios.map { Comparison.Group(name: $0.name, results: []) }
             for round in 1...repeats {
-                for (name, scenario) in scenarios {
+                for (index, (name, scenario)) in scenarios.enumerated() {
                     let label = repeats > 1 ? "\(name)-\(round)" : name
                     if !quiet { Terminal.error("run \(label)") }
                     let run = try runner.run(scenario)
                     try output.subdirectory(label).write(run.result)
+                    groups[index].results.append(run.result)
                     let row = BenchSummary.row(run.result)
                     let isRight = run.result.isPassed && run.badEndings.isEmpty
                     isPassed = isPassed && isRight
@@ -151,7 +153,9 @@ extension BenchCommand {
             }
             table.lines().forEach { Terminal.output($0) }
             Terminal.output("")
-            Terminal.output("  \(output.path)")
+            let page = ComparisonReport(Comparison(groups)).page()
+            try output.write([("comparison.html", Data(page.utf8))])
+            Terminal.output("  \(output.path)/comparison.html")
             if !isPassed { throw CommandFailure(.failure, "a threshold was missed, or a process failed") }
         }
     }
@@ -196,6 +200,7 @@ struct BenchOutput {
         } catch {
             throw CommandFailure(.internalError, "can't encode the result: \(error)")
         }
+        files.append(("report.html", Data(RunReport(result).page().utf8)))
         files.append(("scenario.yaml", Data(result.scenario.text.utf8)))
         return try write(files)
     }

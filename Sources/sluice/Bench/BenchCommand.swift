@@ -12,7 +12,9 @@ struct BenchCommand: ParsableCommand {
             steady` runs a built-in scenario; `sluice bench show steady > my.yaml` begins one of your own. \
             Deploy/load-testing.md explains all settings; Schemas/bench-scenario.schema.json is their schema.
             """,
-        subcommands: [Run.self, List.self, Show.self], defaultSubcommand: Run.self)
+        subcommands: [
+            Run.self, List.self, Show.self, ReportCommand.self, CompareCommand.self, MergeCommand.self,
+        ], defaultSubcommand: Run.self)
 
     struct List: ParsableCommand {
         static let configuration = CommandConfiguration(abstract: "List the built-in scenarios.")
