@@ -55,6 +55,7 @@ extension RunResult {
                     text: "the generators began within \(FigureText.number(last)) s of each other"))
         }
         merged.audit = results.dropFirst().reduce(into: first.audit) { $0.add($1.audit) }
+        if let unknown = unknownOutcomes(results) { merged.audit.unknown = unknown }
         merged.generator = Generator(
             producers: results.reduce(0) { $0 + $1.generator.producers },
             wasLimit: results.contains(where: \.generator.wasLimit),
@@ -91,11 +92,12 @@ extension RunResult {
                         "result 1 is of scenario \(first.scenario.name), result \(number) of \(result.scenario.name);"
                         + " merge results of one scenario")
             }
-            guard withoutSeed(result.scenario.text) == withoutSeed(first.scenario.text) else {
+            let different = differences(first.scenario, result.scenario)
+            guard different.isEmpty else {
                 throw MergeFault(
-                    message:
-                        "results 1 and \(number) have different texts of scenario \(first.scenario.name); run all"
-                        + " generators with the same file and overrides, except the seed")
+                    message: "results 1 and \(number) of scenario \(first.scenario.name) differ in"
+                        + " \(different.joined(separator: ", ")); run all generators with the same load, and with seeds of"
+                        + " their own")
             }
             guard result.phases.map(\.name) == first.phases.map(\.name),
                 result.phases.map(\.kind) == first.phases.map(\.kind)
@@ -123,6 +125,35 @@ extension RunResult {
                     + " result \(other + 1), when that load was over; start all generators together, and compare the"
                     + " machines' clocks")
         }
+    }
+
+    /// Settings by which the scenarios of two results describe different loads; empty when they agree. Seed, target,
+    /// workers and threads of the generator may differ.
+    private static func differences(_ one: Scenario, _ two: Scenario) -> [String] {
+        guard let first = try? LoadScenario.read(one.text, name: one.name),
+            let second = try? LoadScenario.read(two.text, name: two.name)
+        else { return withoutSeed(one.text) == withoutSeed(two.text) ? [] : ["text"] }
+        var found: [String] = []
+        if first.timeScale != second.timeScale { found.append("time-scale") }
+        if first.devices != second.devices { found.append("devices") }
+        if first.apps != second.apps { found.append("apps") }
+        if first.loads != second.loads { found.append("loads") }
+        if first.phases != second.phases { found.append("phases") }
+        if first.thresholds != second.thresholds { found.append("thresholds") }
+        return found
+    }
+
+    /// Outcomes of no generator, when all generators read the topics of one cluster; nil when each has its own cluster.
+    ///
+    /// Each generator counts the outcomes of the others as unknown. An excess over these is unknown to all.
+    private static func unknownOutcomes(_ results: [RunResult]) -> Int? {
+        let target = results[0].scenario.target
+        guard target != "embedded", results.allSatisfy({ $0.scenario.target == target }) else { return nil }
+        return results.indices.map { index in
+            let others = results.indices.filter { $0 != index }
+                .reduce(0) { $0 + results[$1].audit.once + 2 * results[$1].audit.doubled }
+            return max(0, results[index].audit.unknown - others)
+        }.max()
     }
 
     /// Scenario without the seed, which generators of one load have of their own.
