@@ -91,7 +91,7 @@ struct MergeTests {
         #expect(message([one, other]).contains("result 2 of other"))
         other = two
         other.scenario.text += "producers: 2\n"
-        #expect(message([one, other]).contains("different texts"))
+        #expect(message([one, other]).contains("differ in text"))
         other = two
         other.phases.removeLast()
         #expect(message([one, other]).contains("different phases"))
@@ -101,6 +101,38 @@ struct MergeTests {
         #expect(message([other, one]).contains("result 1"))
         other.environment.startedMilliseconds = 900_000_000_000_000
         #expect(!message([one, other]).isEmpty)
+    }
+
+    @Test("generators may differ in seed, workers and threads, not in the load")
+    func scenariosAgree() throws {
+        let scenario = """
+            name: whole
+            seed: 1
+            phases: [{name: main, kind: main, duration: 30s}]
+            loads: [{name: all, arrivals: {kind: poisson, rate: 400/s}}]
+            workers: {count: 1}
+            """
+        var (first, second) = (one, two)
+        first.scenario.text = scenario
+        second.scenario.text =
+            scenario.replacing("count: 1", with: "count: 0").replacing("seed: 1", with: "seed: 2")
+            + "\nproducers: 2\n"
+        #expect(try merged([first, second]).generator.producers == 2)
+        second.scenario.text = scenario.replacing("400/s", with: "500/s").replacing("30s", with: "31s")
+        let fault = #expect(throws: MergeFault.self) { try merged([first, second]) }
+        #expect(fault?.message.contains("differ in loads, phases;") == true)
+    }
+
+    @Test("outcomes of the other generators of a cluster are not unknown")
+    func unknownOutcomes() throws {
+        var (first, second) = (one, two)
+        first.audit.unknown = second.audit.once
+        second.audit.unknown = first.audit.once + 3
+        // Generators with clusters of their own see no other's outcomes.
+        #expect(try merged([first, second]).audit.unknown == first.audit.unknown + second.audit.unknown)
+        first.scenario.target = "kafka kafka-1:9092"
+        second.scenario.target = "kafka kafka-1:9092"
+        #expect(try merged([first, second]).audit.unknown == 3)
     }
 
     @Test("a merged result is sound, and its page has the plots")
