@@ -244,4 +244,29 @@ struct LoadScenarioTests {
         let after = token(61)
         #expect(!after.hasPrefix("dead") && after != before)
     }
+
+    @Test func ratesAreMultipliedByOverridesThatTheTextKeeps() throws {
+        let base = try LoadScenario.read(Self.full, name: "f")
+        let doubled = try LoadScenario.read(
+            Self.full, name: "f", overrides: base.overrides(multiplyingRatesBy: 2))
+        #expect(doubled.loads.map(\.rate) == [4_000, 20, 0])
+        #expect(try LoadScenario.read(doubled.text, name: "g").loads.map(\.rate) == [4_000, 20, 0])
+    }
+
+    @Test func scenarioBeyondTheLimitsIsRefused() {
+        for (override, message) in [
+            ("phases[1].duration=30d", "lengthen `every`"),
+            ("devices={count: 100000000, offline-share: 1}", "more than 5,000,000 devices offline"),
+        ] {
+            let error = #expect(throws: ConfigurationError.self) {
+                try LoadScenario.read(
+                    Self.full, name: "f",
+                    overrides: [
+                        "loads.alerts.arrivals={kind: bursts, rate: 1/s, every: 100ms, length: 50ms}",
+                        override,
+                    ])
+            }
+            #expect(error?.description.contains(message) == true, "\(error?.description ?? "")")
+        }
+    }
 }

@@ -127,7 +127,7 @@ public struct ThresholdRule: Sendable, Equatable {
             rest = String(rest.dropFirst(sign.count)).trimmed
             break
         }
-        guard let bound = value(rest, unit), bound >= 0 else {
+        guard let bound = value(rest, unit), bound >= 0, bound.isFinite else {
             let example =
                 switch unit {
                 case .milliseconds: "≤ 250ms"

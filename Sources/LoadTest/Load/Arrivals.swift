@@ -84,7 +84,7 @@ extension Arrivals {
     static func bursts(_ phase: Segment, every: Double, length: Double) -> [Segment] {
         var bursts: [Segment] = []
         var start = phase.from
-        while start < phase.to, bursts.count < 1_000_000 {
+        while start < phase.to {
             bursts.append(
                 Segment(from: start, to: min(start + length, phase.to), rate: phase.rate * every / length))
             start += every

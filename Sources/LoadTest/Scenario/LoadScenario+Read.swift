@@ -68,6 +68,17 @@ private struct ScenarioReader {
                 root.problem("loads", "`delivery: hold-while-offline` excludes `simulator.devices`")
             }
         }
+        if loads.count > 200 { root.problem("loads", "has \(loads.count) loads; at most 200 are possible") }
+        for load in loads {
+            guard case .bursts(let every, _) = load.arrival else { continue }
+            let bursts = load.phases.reduce(0) { $0 + phases[$1].duration / every }
+            if bursts > 100_000 {
+                root.problem("loads", "load \(load.name) has more than 100,000 bursts; lengthen `every`")
+            }
+        }
+        if Double(devices.count) * devices.offlineShare > 5_000_000 {
+            root.problem(at: "devices.offline-share", "makes more than 5,000,000 devices offline")
+        }
         if target.server != nil, simulator.faults != nil || simulator.hasDevices {
             root.problem("simulator", "has no effect with target.kind \(target.kind.rawValue)")
         }
@@ -147,6 +158,9 @@ private struct ScenarioReader {
             if duration <= 0 { reader.problem("duration", "must be greater than 0") }
             let factor = reader.number("rate-factor", 0...1e6, default: 1, help: "factor of the rates") ?? 1
             return LoadScenario.Phase(name: name, kind: kind, duration: duration, rateFactor: factor)
+        }
+        if phases.count > 1_000 {
+            root.problem("phases", "has \(phases.count) phases; at most 1,000 are possible")
         }
         if phases.contains(where: { $0.kind == .drain }) { return phases }
         return phases + [LoadScenario.Phase(name: "drain", kind: .drain, duration: 30, rateFactor: 0)]

@@ -331,10 +331,10 @@ extension LoadScenario {
         }.max() ?? 0
     }
 
-    /// Returns the scenario with all rates of open loops multiplied.
-    public func multiplied(by factor: Double) -> LoadScenario {
-        var scenario = self
-        for index in scenario.loads.indices { scenario.loads[index].rate *= factor }
-        return scenario
+    /// Overrides that multiply the rates of all open loops.
+    public func overrides(multiplyingRatesBy factor: Double) -> [String] {
+        loads.indices.filter { loads[$0].rate > 0 }.map {
+            "loads[\($0)].arrivals.rate=\(loads[$0].rate * factor)/s"
+        }
     }
 }

@@ -94,7 +94,10 @@ extension BenchCommand {
                 directory: source.directory, confirmedHost: confirmHost, isQuiet: quiet, stop: stop)
             let output = try BenchOutput(directory: out ?? BenchOutput.directory(base.name))
             if findMaxRate {
-                try BenchSearch(runner: runner, output: output, precision: precision).run(base)
+                try BenchSearch(
+                    source: source, overrides: overrides.all, runner: runner, output: output,
+                    precision: precision
+                ).run()
             } else if let sweep {
                 try runAll(values(sweep, source), runner, output)
             } else if repeats > 1 {

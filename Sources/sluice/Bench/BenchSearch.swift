@@ -3,6 +3,8 @@ import LoadTest
 
 /// `--find-max-rate`: runs the scenario at rates that a search chooses.
 struct BenchSearch {
+    let source: BenchSource
+    let overrides: [String]
     let runner: BenchRun
     let output: BenchOutput
     let precision: Double
@@ -19,7 +21,8 @@ struct BenchSearch {
 
     /// Searches, writes the report and the result of the last confirmed run, and prints the answer.
     /// - Throws: when no rate passes, and for a scenario without an open loop.
-    func run(_ scenario: LoadScenario) throws {
+    func run() throws {
+        let scenario = try source.read(overrides)
         let base = scenario.mainRate
         guard base > 0 else {
             throw CommandFailure(
@@ -28,7 +31,8 @@ struct BenchSearch {
         }
         var search = RateSearch(start: base, precision: precision)
         while let next = search.next {
-            let tried = scenario.multiplied(by: next.rate / base)
+            let tried = try source.read(
+                overrides + scenario.overrides(multiplyingRatesBy: next.rate / base))
             if !runner.isQuiet {
                 Terminal.error(
                     "\(next.isConfirmation ? "confirm" : "try") \(Numbers.grouped(Int(next.rate.rounded())))/s"

@@ -149,10 +149,11 @@ private struct OutcomeReader {
         exchange.setReading()
         var read: [(outcome: OutcomeSummary?, time: Int64)] = []
         var dead: [(id: APNSID?, rule: String, time: Int64)] = []
-        var isLast = false
+        var end: ContinuousClock.Instant?
         while true {
             // Records that have arrived when the run ends still count.
-            isLast = exchange.readerStops
+            let isLast = exchange.readerStops
+            if isLast, end == nil { end = .now + .seconds(1) }
             let begin = exchange.beginning?.nanoseconds
             try outcomes.poll(timeoutMilliseconds: 2) { record in
                 read.append((record.value.flatMap { OutcomeSummary(json: $0) }, Self.time(since: begin)))
@@ -167,7 +168,7 @@ private struct OutcomeReader {
             for (outcome, time) in read { ledger.add(outcome, at: time) }
             for (id, rule, time) in dead { ledger.addDeadLetter(id, rule: rule, at: time) }
             exchange.publish(ledger)
-            if isLast, read.isEmpty, dead.isEmpty { return }
+            if isLast, (read.isEmpty && dead.isEmpty) || end.map({ $0 < .now }) == true { return }
             read.removeAll(keepingCapacity: true)
             dead.removeAll(keepingCapacity: true)
         }
