@@ -1,3 +1,4 @@
+import Foundation
 import TestSupport
 import Testing
 
@@ -41,6 +42,29 @@ import Testing
             #expect(result.standardError.contains("--hint-bootstrap-servers"), "\(servers)")
         }
         #expect(try simulator("--hint-bootstrap-servers", "a:1").exit == .status(64))
+    }
+
+    @Test func simulatorReadsItsScriptAgainAfterSIGHUP() throws {
+        let directory = try TemporaryDirectory("faults")
+        let file = try directory.write("faults: []\n", to: "faults.yaml")
+        let process = try ChildProcess(
+            Executables.sluice,
+            [
+                "simulator", "--port", "0", "--stop-with-input", "--ready-file", directory.file("ready"),
+                "--faults", file,
+            ])
+        try process.waits(for: "the simulator is ready") {
+            directory.read("ready")?.contains(":") == true
+        }
+        process.signal(SIGHUP)
+        try process.waitForOutput("SIGHUP: the faults of \(file) begin")
+        // A mistake is reported, and ends nothing.
+        try directory.write("faults: [{unanswered: 7}]\n", to: "faults.yaml")
+        process.signal(SIGHUP)
+        try process.waitForOutput("SIGHUP: the faults before continue: \(file):1:23: faults[0].unanswered")
+        #expect(process.isRunning)
+        process.closeInput()
+        #expect(try process.wait() == .status(0))
     }
 
     @Test func simulatorPlaysTheExample() throws {

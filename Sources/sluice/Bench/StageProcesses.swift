@@ -303,7 +303,8 @@ final class StageProcesses {
         for slot in present {
             // A process whose threads are stopped takes no other signal.
             signal(slot, SIGCONT)
-            signal(slot, SIGTERM)
+            members[slot]?.mustRun = false
+            members[slot]?.process.requestStop()
         }
         let deadline = ContinuousClock.now + limit
         var bad: [String] = []

@@ -1,0 +1,276 @@
+import APNSSimulator
+import Configuration
+import Foundation
+import LoadTest
+import TestSupport
+import Testing
+
+@testable import sluice
+
+/// Rules of a plan, and what is calculated from samples. No process runs.
+@Suite("Load test: plan and figures of a run")
+struct StagePlanTests {
+    private func refusal(_ body: (inout StagePlan) -> Void) -> String? {
+        var plan = StagePlan()
+        plan.apps = [StagePlan.App(name: "news", bundle: "com.example.news")]
+        body(&plan)
+        do throws(CommandFailure) {
+            _ = try plan.check()
+            return nil
+        } catch {
+            return error.message
+        }
+    }
+
+    @Test func planOfStandardsIsGood() {
+        #expect(refusal { _ in } == nil)
+        #expect(refusal { $0.apps = [] }?.contains("at least one app") == true)
+        #expect(refusal { $0.partitions = 0 }?.contains("partitions: 1 to 10000") == true)
+        #expect(refusal { $0.topics.outcomes = $0.topics.jobs }?.contains("four different topics") == true)
+        #expect(refusal { $0.workers.count = 65 }?.contains("workers: 0 to 64") == true)
+        #expect(refusal { $0.workers.count = 0 }?.contains("set a port other than 0") == true)
+    }
+
+    @Test func actionsThatCannotHappenAreNamedWithTheirTime() {
+        func refusal(_ actions: StagePlan.Action...) -> String? {
+            self.refusal {
+                $0.workers.count = 2
+                $0.actions = actions
+            }
+        }
+        #expect(refusal(.init(at: 3, .addWorker), .init(at: 4, .restartWorker(3))) == nil)
+        #expect(
+            refusal(.init(at: 3, .restartWorker(3)))
+                == "actions: at 3.0 s: there is no worker 3; there are: 1, 2")
+        // The order of time counts, not the order of writing.
+        #expect(refusal(.init(at: 4, .restartWorker(3)), .init(at: 3, .addWorker)) == nil)
+        #expect(refusal(.init(at: 2, .restartWorker(3)), .init(at: 3, .addWorker)) != nil)
+        #expect(
+            refusal(.init(at: 1, .killWorker(1, downSeconds: nil)), .init(at: 2, .restartWorker(1))) != nil)
+        #expect(
+            refusal(.init(at: 1, .removeWorker), .init(at: 2, .removeWorker))?
+                .contains("no worker would remain") == true)
+        #expect(refusal(.init(at: -1, .addWorker))?.contains("a time from 0 on") == true)
+        #expect(refusal(.init(at: .nan, .addWorker))?.contains("a time from 0 on") == true)
+        #expect(refusal(.init(at: 1, .outage(seconds: .infinity)))?.contains("a length from 0") == true)
+        var plan = StagePlan()
+        plan.actions = [.init(at: 9, .removeWorker), .init(at: 1, .addWorker), .init(at: 2, .addWorker)]
+        #expect(plan.mostWorkersAtATime == 3)
+    }
+
+    @Test func nullSimulatorHasNoFaults() throws {
+        var simulator = StagePlan.Simulator()
+        simulator.isNull = true
+        #expect(refusal { $0.apns = .simulator(simulator) } == nil)
+        simulator.faults = try FaultTimeline.parse("faults: [{unanswered: 0.5}]", name: "faults")
+        #expect(refusal { $0.apns = .simulator(simulator) }?.contains("null simulator") == true)
+    }
+
+    // MARK: Server on another machine
+
+    @Test func anotherMachineNeedsAllowListConfirmationAndALowRate() throws {
+        let directory = try TemporaryDirectory("tokens")
+        let list = try directory.write(
+            "# mine\n\n\(String(repeating: "0A", count: 32))\r\n  0123456789abcdef\n", to: "tokens.txt")
+        var server = StagePlan.Server(
+            host: "api.sandbox.push.apple.com", keyFile: "k.p8", keyID: "ABC123DEFG", teamID: "DEF123GHIJ")
+        func refusal(_ rate: Double = 100) -> String? {
+            self.refusal {
+                $0.apns = .server(server)
+                $0.highestRate = rate
+            }
+        }
+        #expect(refusal()?.contains("name a file with the device tokens") == true)
+        server.allowList = list
+        #expect(refusal()?.contains("--confirm-host api.sandbox.push.apple.com") == true)
+        server.confirmedHost = "api.push.apple.com"
+        #expect(refusal()?.contains("not `api.push.apple.com`") == true)
+        server.confirmedHost = server.host
+        #expect(refusal() == nil)
+        #expect(refusal(201)?.contains("201.0 jobs per second, above the cap of 200.0") == true)
+        #expect(refusal(.infinity)?.contains("a load has no greatest rate") == true)
+        server.rateCap = 20_000
+        #expect(refusal()?.contains("at most 10000") == true)
+        server.rateCap = 100
+        #expect(
+            try server.checked(highestRate: 50) == [
+                Array(String(repeating: "0a", count: 32).utf8), Array("0123456789abcdef".utf8),
+            ])
+
+        // The workers' own limits hold retries back, too.
+        var plan = StagePlan()
+        plan.apps = ["a", "b"].map { StagePlan.App(name: $0, bundle: "com.example.\($0)") }
+        plan.apps[0].share = 3
+        plan.workers.count = 2
+        plan.apns = .server(server)
+        #expect(plan.ratesPerSecond == [37.5, 12.5])
+    }
+
+    @Test func wrongListOfTokensIsNamedWithItsLine() throws {
+        let directory = try TemporaryDirectory("tokens")
+        func refusal(_ text: String?) throws -> String? {
+            let list =
+                try text.map { try directory.write($0, to: "tokens.txt") } ?? directory.file("absent.txt")
+            let server = StagePlan.Server(
+                host: "127.0.0.1", keyFile: "k.p8", keyID: "ABC123DEFG", teamID: "DEF123GHIJ", allowList: list
+            )
+            return self.refusal { $0.apns = .server(server) }
+        }
+        #expect(try refusal("0123456789abcdef\n0123456789abcdeg\n")?.contains("tokens.txt:2: is no") == true)
+        #expect(try refusal("# nothing\n")?.contains("has no device token") == true)
+        #expect(try refusal(nil)?.contains("absent.txt does not exist") == true)
+    }
+
+    @Test(
+        arguments: [
+            ("localhost", true), ("127.0.0.1", true), ("127.8.8.8", true), ("::1", true),
+            ("128.0.0.1", false), ("example.com", false), ("127.0.0.1.example.com", false),
+            ("0.0.0.0", false),
+        ])
+    func thisMachineHasItsOwnNamesOnly(host: String, isThis: Bool) {
+        #expect(StagePlan.Server.isThisMachine(host) == isThis)
+    }
+
+    // MARK: Faults
+
+    @Test func restOfATimelineBeginsWithTheFaultsInForce() throws {
+        let timeline = try FaultTimeline.parse(
+            """
+            faults:
+              - {at: 1s, for: 2s, unanswered: 0.1}
+              - {at: 1s, for: 10s, unanswered: 0.2}
+              - {at: 2s, goaway: {}}
+              - {at: 3s, black-hole: {}}
+              - {at: 9s, disconnect: {}}
+            """, name: "faults")
+        let rest = timeline.remaining(after: .seconds(4))
+        #expect(
+            rest.entries == [
+                FaultTimeline.Entry(at: .zero, lasts: .seconds(7), .unanswered(share: 0.2)),
+                FaultTimeline.Entry(at: .zero, .blackHole(share: 1)),
+                FaultTimeline.Entry(at: .seconds(5), .disconnect(share: 1, every: nil)),
+            ])
+    }
+
+    @Test func annotationsOfATimelineHaveItsFaultsWithTheirSpans() throws {
+        let timeline = try FaultTimeline.parse(
+            """
+            repeat: 10s
+            faults:
+              - {at: 1s, for: 2s, answers: {ServiceUnavailable: 0.5}}
+              - {at: 8s, unanswered: 0.25}
+              - {at: 9s, goaway: {}}
+            """, name: "faults")
+        let all = timeline.annotations(until: 15)
+        #expect(all.map(\.at) == [1, 8, 9, 11])
+        #expect(all.map(\.until) == [3, 10, nil, 13])
+        #expect(all[0].text == "answers: ServiceUnavailable 0.5")
+        #expect(all[1].text == "unanswered: 0.25")
+        #expect(all[2].text.hasPrefix("goaway: "))
+        #expect(FaultTimeline().annotations(until: 15) == [])
+    }
+
+    // MARK: Figures
+
+    /// A series whose first phase begins five seconds after the sampler. The process uses half a core from then on.
+    private var series: BenchSeries {
+        let origin = ContinuousClock.now
+        var series = BenchSeries(origin: origin, quietNanoseconds: 1e6)
+        series.start = origin + .seconds(5)
+        series.processes = [
+            .init(name: "worker-1", role: .worker), .init(name: "worker-2", role: .worker),
+        ]
+        for number in 0...50 {
+            let time = Double(number) * 0.2
+            let cpu = max(0, time - 5) * 0.5
+            var machine = MachineReading("cpu 0 0 0 0 0 0 0 0\n")
+            machine?.total = time * 2
+            machine?.busy = time
+            machine?.stolen = time * 0.1
+            series.readings.append(
+                .init(
+                    // The second process begins later.
+                    time: time, cpu: number < 30 ? [cpu] : [cpu, cpu - 0.5], slowdown: number < 35 ? 1 : 2,
+                    machine: machine))
+        }
+        return series
+    }
+
+    @Test func processorTimeIsDividedBetweenReadings() {
+        let series = series
+        #expect(abs(series.cpuSeconds(0, in: 0...1) - 0.5) < 1e-9)
+        #expect(abs(series.cpuSeconds(0, in: 0.3...0.5) - 0.1) < 1e-9)
+        #expect(abs(series.cpuSeconds(0, in: -4...0) - 0) < 1e-9)
+        #expect(abs(series.cpuSeconds(0, in: 4...1_000) - 0.5) < 1e-9, "nothing is known later")
+        #expect(series.cpuSeconds(1, in: 0...0.5) == 0)
+        var seconds = Array(repeating: RunResult.Second(), count: 7)
+        series.add(to: &seconds)
+        #expect(seconds.map { $0.slowdown } == [1, 1, 2, 2, 2, 2, nil])
+        #expect(abs((seconds[1].cpuSeconds["worker-2"] ?? 0) - 0.5) < 1e-9)
+    }
+
+    @Test func noiseCountsTheMainPhasesAlone() {
+        let noise = series.noise(in: [0...1, 2...4])
+        // The readings of the first second are quiet.
+        #expect(noise.medianSlowdown == 2 && noise.worstSlowdown == 2)
+        #expect(series.noise(in: [0...1]).medianSlowdown == 1)
+        #expect(abs(noise.stolenShare - 0.05) < 1e-9)
+        // Busy for half of the time of two cores, of which the processes used a part.
+        let own = 1.5 + 1.0
+        #expect(abs((noise.othersShare ?? 0) - (3 - own) / 6) < 1e-9, "\(noise)")
+        #expect(series.noise(in: []).medianSlowdown == 1)
+    }
+
+    @Test func machineTimeIsReadFromTheFirstLine() throws {
+        let ticks = Double(sysconf(Int32(_SC_CLK_TCK)))
+        let reading = try #require(MachineReading("cpu  100 20 30 400 50 6 7 80 90 10\ncpu0 1 1 1 1\n"))
+        #expect(abs(reading.total - 693 / ticks) < 1e-9)
+        #expect(abs(reading.busy - 163 / ticks) < 1e-9)
+        #expect(abs(reading.stolen - 80 / ticks) < 1e-9)
+        #expect(MachineReading("cpu 1 2 3\n") == nil)
+        #expect(MachineReading("intr 1") == nil && MachineReading("") == nil)
+    }
+
+    @Test func settingsAreMergedIntoTheWorkersConfiguration() throws {
+        let settings = try ConfigurationValue.parse(
+            """
+            delivery: {shards: 4, retry: {initial: 5ms}}
+            kafka: {consumer-properties: {fetch.wait.max.ms: 7}}
+            log: {level: "\\"quoted\\" \\\\ text"}
+            """, name: "settings")
+        let app = try ConfigurationValue.parse("weight: 9", name: "app")
+        let configuration = LocalConfiguration(
+            bootstrapServers: "127.0.0.1:1", group: "a \"group\"", consumerProperties: ["a.b": "1"],
+            server: .init(host: "localhost", port: "7"), credentials: [.init(name: "team")],
+            apps: [.init(name: "news", bundle: "com.example.news", credentials: ["team"], settings: app)])
+        let merged = try ConfigurationValue.parse(try configuration.text(with: settings), name: "merged")
+        func text(_ path: String) -> String? {
+            var value = merged
+            for name in path.split(separator: "/") {
+                switch value.content {
+                case .map(let entries):
+                    guard let entry = entries.first(where: { $0.key == name }) else { return nil }
+                    value = entry.value
+                case .list(let elements):
+                    guard let index = Int(name), elements.indices.contains(index) else { return nil }
+                    value = elements[index]
+                case .scalar, .empty: return nil
+                }
+            }
+            guard case .scalar(let text, _) = value.content else { return nil }
+            return text
+        }
+        #expect(text("delivery/shards") == "4" && text("delivery/drain-deadline") == "5s")
+        #expect(text("delivery/retry/initial") == "5ms")
+        #expect(text("kafka/group-id") == "a \"group\"")
+        #expect(text("kafka/consumer-properties/a.b") == "1")
+        #expect(text("kafka/consumer-properties/fetch.wait.max.ms") == "7")
+        #expect(text("log/level") == "\"quoted\" \\ text")
+        #expect(text("apps/0/weight") == "9" && text("apps/0/topics/0") == "com.example.news")
+    }
+
+    @Test func partitionsOfAnEmbeddedClusterHoldTheWholeLoad() {
+        #expect(StagePlan.partitions(jobs: 100, bytes: 500) == 4)
+        #expect(StagePlan.partitions(jobs: 1_000_000, bytes: 800) == 300)
+    }
+}
