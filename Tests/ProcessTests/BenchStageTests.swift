@@ -316,6 +316,19 @@ struct BenchStageTests {
         #expect(text.contains("apps[0].topics"), "\(text)")
     }
 
+    @Test func killedCommandLeavesNoProcessBehind() throws {
+        let directory = try TemporaryDirectory("bench")
+        let command = try ChildProcess(
+            Executables.sluice, ["bench", "steady", "--quiet", "--out", directory.file("out")])
+        // The stage's directory is in the command lines of its processes.
+        let mark = "/worker-1.yaml"
+        let stage = try command.waitsForChild(naming: mark)
+        command.signal(SIGKILL)
+        try command.wait()
+        try eventually("all processes have ended") { Self.processes(naming: stage) == [] }
+        try? FileManager.default.removeItem(atPath: stage)
+    }
+
     /// Message with which a stage refuses a plan.
     private func refusal(_ plan: StagePlan) throws -> String {
         do throws(CommandFailure) {
@@ -326,5 +339,29 @@ struct BenchStageTests {
         } catch {
             return error.message
         }
+    }
+}
+
+extension ChildProcess {
+    /// Waits for a process of this one whose command line names a file, and returns the file's directory.
+    fileprivate func waitsForChild(naming file: String) throws -> String {
+        var directory = ""
+        try waits(for: "a process that names \(file)") {
+            let names = (try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []
+            for name in names where Int32(name) != nil {
+                guard let stat = try? String(contentsOfFile: "/proc/\(name)/stat", encoding: .utf8),
+                    let end = stat.lastIndex(of: ")"),
+                    stat[end...].split(separator: " ").dropFirst(2).first.flatMap({ Int32($0) })
+                        == identifier,
+                    let line = FileManager.default.contents(atPath: "/proc/\(name)/cmdline"),
+                    let path = line.split(separator: 0).map({ String(decoding: $0, as: UTF8.self) })
+                        .first(where: { $0.hasSuffix(file) })
+                else { continue }
+                directory = String(path.dropLast(file.count))
+                return true
+            }
+            return false
+        }
+        return directory
     }
 }

@@ -173,7 +173,8 @@ struct WorkerSample: Sendable, Equatable {
         streamsInUse = Self.count(Self.sum(pools.compactMap(\.streamsInUse)))
         streamsFree = Self.count(Self.sum(pools.compactMap(\.streamsFree)))
         circuitsOpen = Self.count(Self.sum(pools.compactMap(\.openCircuits)))
-        queued = Self.count(Self.sum(sum.held.values))
+        // Pushes in flight wait for APNs, not for the worker.
+        queued = Self.count(Self.sum(sum.held.filter { $0.key != "inFlight" }.map(\.value)))
         queueAgeSeconds = pools.compactMap(\.oldest).max()
         stored = Self.count(sum.store?.items)
         storeBytes = Self.count(sum.store?.disk)
