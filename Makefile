@@ -111,7 +111,6 @@ MINUTES ?= 60
 # Ends by itself, some minutes after MINUTES.
 soak: toolchain dependencies
 	@$(SWIFT) build -c release --product sluice
-	@$(SWIFT) build -c release --product sluice-bench
 	@Benchmarks/soak --minutes $(MINUTES) $(ARGS)
 
 # New inputs are written to .build/fuzz/corpus, failed inputs to .build/fuzz/failures.

@@ -11,7 +11,7 @@ struct BenchCommand: ParsableCommand {
             PriorityCommand.self, FloorCommand.self, FaultCommand.self, AllocationsCommand.self,
             HeadersCommand.self, Scheduler.self, Gateway.self, BacklogCommand.self, ReturnCommand.self,
             LatencyCommand.self,
-            CoreCommand.self, StoreCommand.self, DevicesCommand.self, SoakCommand.self,
+            CoreCommand.self, StoreCommand.self, DevicesCommand.self,
         ])
 
     struct Gateway: ParsableCommand {
