@@ -249,7 +249,7 @@ enum SampleResults {
 
     /// A run of 2,000 seconds with many processes, phases, events and kinds of outcome.
     static var long: RunResult {
-        var result = run(seed: 7, rate: 12, main: 1_993)
+        var result = run(seed: 7, rate: 4, main: 1_993)
         for index in result.seconds.indices {
             for worker in 2...12 {
                 result.seconds[index].cpuSeconds["worker \(worker)"] = 0.02 * Double(worker)
