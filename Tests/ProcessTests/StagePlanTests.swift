@@ -106,6 +106,28 @@ struct StagePlanTests {
         #expect(plan.ratesPerSecond == [37.5, 12.5])
     }
 
+    @Test func loadWithoutARateIsRefusedForAnotherMachine() throws {
+        func plan(_ arrivals: String) throws -> StagePlan {
+            let scenario = try LoadScenario.read(
+                """
+                name: staging
+                target:
+                  kind: staging
+                  apns: {host: push.example.com, key-file: k.p8, key-id: A, team-id: B, tokens-file: tokens.txt}
+                apps: [{name: a, bundle: com.example.a, share: 3}, {name: b, bundle: com.example.b}]
+                loads: [{name: load, arrivals: {\(arrivals)}}]
+                phases: [{name: main, duration: 1s, rate-factor: 2}]
+                """, name: "staging")
+            return try StagePlan(
+                scenario, directory: "/", confirmedHost: "push.example.com",
+                traces: [0: ArrivalTrace("0\n0.5\n", name: "trace")])
+        }
+        #expect(try plan("rate: 10/s").highestRate == 20)
+        #expect(try plan("rate: 10/s").ratesPerSecond == [150, 50])
+        #expect(try plan("kind: closed, in-flight: 3").highestRate == .infinity)
+        #expect(try plan("kind: trace, file: times.csv").highestRate == .infinity)
+    }
+
     @Test func wrongListOfTokensIsNamedWithItsLine() throws {
         let directory = try TemporaryDirectory("tokens")
         func refusal(_ text: String?) throws -> String? {

@@ -86,13 +86,21 @@ struct StageActions {
         waiting = later
     }
 
+    /// Numbers of the workers, with those that an action is about to start, in rising order.
+    private func present(_ processes: StageProcesses) -> [Int] {
+        let starting = operations.flatMap(\.slots).compactMap {
+            if case .worker(let number) = $0 { number } else { nil }
+        }
+        return Set(processes.workers + starting).sorted()
+    }
+
     private func concerned(by kind: StagePlan.ActionKind, _ processes: StageProcesses) -> Set<StageSlot> {
         switch kind {
         case .restartWorker(let number), .killWorker(let number, _), .pauseWorker(let number, _):
             [.worker(number)]
         case .addWorker: []
-        case .removeWorker: Set(processes.workers.last.map { [.worker($0)] } ?? [])
-        case .rollingRestart: Set(processes.workers.map { .worker($0) })
+        case .removeWorker: Set(present(processes).last.map { [.worker($0)] } ?? [])
+        case .rollingRestart: Set(present(processes).map { .worker($0) })
         case .outage: [.simulator]
         case .pauseKafka: [.kafka]
         }
@@ -134,7 +142,7 @@ struct StageActions {
             steps = concerned.flatMap { [.signal($0, SIGTERM), .awaitEnd($0), .remove($0)] }
         case .rollingRestart:
             text = "all workers are restarted in turn"
-            steps = processes.workers.flatMap { restart(.worker($0)) }
+            steps = present(processes).flatMap { restart(.worker($0)) }
         case .outage(let seconds):
             text = "the simulator is away"
             steps = [

@@ -48,7 +48,9 @@ extension StagePlan {
                 case .own: .own
                 case .refused: .refused
                 }
-            return App(name: app.name, bundle: app.bundle, credential: credential, settings: app.settings)
+            return App(
+                name: app.name, bundle: app.bundle, credential: credential, share: app.share,
+                settings: app.settings)
         }
         let store: Store =
             switch scenario.workers.store {
@@ -62,8 +64,14 @@ extension StagePlan {
             hasInstanceIDs: scenario.workers.hasInstanceIDs, settings: scenario.workers.settings,
             adminAddresses: scenario.workers.admin)
         actions = scenario.actions.map { Action(at: $0.at, Self.kind($0)) }
-        let isClosed = scenario.loads.contains { if case .closed = $0.arrival { true } else { false } }
-        highestRate = isClosed ? .infinity : scenario.highestRate
+        // Neither a closed loop nor a trace has a rate in the scenario.
+        let isOpen = scenario.loads.allSatisfy { load in
+            switch load.arrival {
+            case .closed, .trace: false
+            case .poisson, .constant, .bursts: true
+            }
+        }
+        highestRate = isOpen ? scenario.highestRate : .infinity
         partitions = target.partitions ?? Self.partitions(scenario, traces)
     }
 

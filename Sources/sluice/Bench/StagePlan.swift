@@ -18,7 +18,8 @@ struct StagePlan: Sendable {
     var workers = Workers()
     /// Events in any order.
     var actions: [Action] = []
-    /// Greatest rate of jobs in any phase, per second. A staging endpoint refuses a greater rate than its cap.
+    /// Greatest rate of jobs in any phase, per second; infinite when a load has no rate. Must not exceed the rate cap of a
+    /// server on another machine.
     var highestRate = 0.0
 
     // MARK: Kafka
