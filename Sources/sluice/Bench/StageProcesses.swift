@@ -189,7 +189,7 @@ final class StageProcesses {
         switch plan.cluster {
         case .embedded:
             // The embedded cluster answers an empty fetch only after fetch.wait.max.ms, and a rebalance waits for a lost
-            // member until its session ends.
+            // member until its session ends. A session must outlast the three seconds that a new group waits.
             result.consumerProperties = [
                 "fetch.wait.max.ms": "10", "session.timeout.ms": "6000", "heartbeat.interval.ms": "500",
             ]
