@@ -59,7 +59,9 @@ struct Backlog: ParsableArguments {
             while true {
                 let result = token.withUnsafeBytes { token in
                     payload.withUnsafeBytes { payload in
-                        producer.produce(topic, key: token, value: payload, headers: headers.map { ($0.name, $0.value) }, opaque: 0)
+                        producer.produce(
+                            topic, key: token, value: payload, headers: headers.map { ($0.name, $0.value) },
+                            opaque: 0)
                     }
                 }
                 if case .queued = result { break }

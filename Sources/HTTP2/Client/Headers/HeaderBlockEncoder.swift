@@ -1,5 +1,5 @@
-import SluiceModel
 import Glibc
+import SluiceModel
 
 /// Writes the header blocks of one connection's requests (RFC 7541), straight into the frame buffer.
 ///
