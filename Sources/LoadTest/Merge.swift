@@ -205,6 +205,7 @@ extension RunResult {
             merged.produced += phase.produced
             merged.outcomes += phase.outcomes
             merged.latency.add(phase.latency)
+            if let kinds = phase.byKind { merged.byKind = merged.byKind?.merging(kinds, uniquingKeysWith: +) }
             if let cost = phase.cpuMicrosecondsPerOutcome {
                 time = (time ?? 0) + cost * Double(phase.outcomes)
             }

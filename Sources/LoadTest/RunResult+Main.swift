@@ -118,7 +118,7 @@ extension RunResult {
                     ("\(at).intended", phase.intended), ("\(at).produced", phase.produced),
                     ("\(at).outcomes", phase.outcomes))
                 ?? bad(("\(at).cpuMicrosecondsPerOutcome", phase.cpuMicrosecondsPerOutcome))
-                ?? bad("\(at).latency", phase.latency)
+                ?? bad("\(at).byKind", phase.byKind ?? [:]) ?? bad("\(at).latency", phase.latency)
             {
                 return fault
             }

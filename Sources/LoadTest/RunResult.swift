@@ -140,6 +140,9 @@ public struct RunResult: Codable, Sendable, Equatable {
         /// Processor time of all processes of the gateway within the phase ÷ its outcomes, in microseconds; nil without
         /// outcomes, or with workers that run elsewhere.
         public var cpuMicrosecondsPerOutcome: Double?
+        /// Jobs with an intended time within the phase, by the kind of their first outcome; nil in a result without
+        /// them.
+        public var byKind: [String: Int]?
 
         public init(
             name: String, kind: PhaseKind, from: Double, to: Double, intended: Int, produced: Int,

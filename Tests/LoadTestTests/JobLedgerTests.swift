@@ -21,6 +21,7 @@ struct JobLedgerTests {
           a.latency-max: ≤ 40ms
           rate: ≥ 1/s
           rejected-share: ≤ 0.5
+          main.rejected-share: ≤ 0.1
           unknown: 0
 
         """
@@ -114,6 +115,7 @@ struct JobLedgerTests {
             seconds[1].intended == 8 && seconds[1].deadLetters == 1 && seconds[1].outcomes["accepted"] == 3)
         #expect(seconds[3].open == 3)
         #expect(ledger.phaseResults[2].to == 4)
+        #expect(ledger.phaseResults[1].byKind == ["accepted": 3, "rejected": 1, "dead-letter": 1])
 
         var result = RunResult(
             scenario: .init(name: "", description: "", text: "", seed: 1, target: "", overrides: []),
@@ -129,7 +131,7 @@ struct JobLedgerTests {
         #expect(
             met == [
                 "lost": false, "duplicated": true, "latency-p99": true, "a.latency-max": true, "rate": true,
-                "rejected-share": true, "unknown": false,
+                "rejected-share": true, "main.rejected-share": false, "unknown": false,
             ])
         #expect(!result.isPassed)
         #expect(result.thresholds[0].value == 2)

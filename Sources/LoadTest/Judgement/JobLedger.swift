@@ -102,6 +102,7 @@ public struct JobLedger: Sendable {
                 name: phase.name, kind: phase.kind, from: span.lowerBound, to: span.upperBound, intended: 0,
                 produced: 0, outcomes: 0, latency: HDRHistogram(), cpuMicrosecondsPerOutcome: nil)
         }
+        for index in phaseFigures.indices { phaseFigures[index].byKind = [:] }
     }
 
     /// Jobs that Kafka has, or may have.
@@ -235,6 +236,7 @@ public struct JobLedger: Sendable {
         }
         guard job.phase >= 0 else { return }
         phaseFigures[Int(job.phase)].latency.record(microseconds: latency)
+        phaseFigures[Int(job.phase)].byKind?[name, default: 0] += 1
         if phases[Int(job.phase)].kind == .main {
             loads[Int(job.load)].latency.record(microseconds: latency)
             loads[Int(job.load)].byKind[name, default: 0] += 1

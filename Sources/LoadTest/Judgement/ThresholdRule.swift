@@ -187,13 +187,10 @@ public struct ThresholdRule: Sendable, Equatable {
                 return load.produced == 0 ? nil : Double(load.byKind[kind] ?? 0) / Double(load.produced)
             }
             if let scope {
-                guard let phase = result.phases.first(where: { $0.name == scope }) else { return nil }
-                let seconds = result.seconds.enumerated().filter {
-                    Double($0.offset) + 0.5 >= phase.from && Double($0.offset) + 0.5 < phase.to
+                guard let phase = result.phases.first(where: { $0.name == scope }), phase.intended > 0 else {
+                    return nil
                 }
-                let all = seconds.reduce(0) { $0 + $1.element.outcomes.values.reduce(0, +) }
-                let ours = seconds.reduce(0) { $0 + ($1.element.outcomes[kind] ?? 0) }
-                return all == 0 ? nil : Double(ours) / Double(all)
+                return phase.byKind.map { Double($0[kind] ?? 0) / Double(phase.intended) }
             }
             let audit = result.audit
             return audit.produced == 0 ? nil : Double(audit.byKind[kind] ?? 0) / Double(audit.produced)
