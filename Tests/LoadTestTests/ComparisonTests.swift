@@ -185,6 +185,31 @@ struct ComparisonTests {
         #expect(!ComparisonReport(Comparison([])).page().isEmpty)
     }
 
+    @Test("warnings of a group that differ in numbers alone become one")
+    func joinedWarnings() {
+        let group = Comparison.Group(
+            name: "g",
+            results: (0..<3).map { index in
+                var result = SampleResults.oneSecond
+                result.environment.noise.stolenShare = index == 0 ? 0 : 0.1 * Double(index)
+                return result
+            })
+        let page = ComparisonReport(Comparison([group])).page()
+        #expect(page.contains("g, 2 of 3 runs, the first being run 2: The hypervisor gave 10 %"))
+        #expect(!page.contains("gave 20 %"))
+    }
+
+    @Test("a difference beyond the axis is a number, and the interval's end an arrow")
+    func cutInterval() {
+        var line = Comparison.Line(name: "x", unit: "ms", isLowerBetter: true)
+        (line.base, line.other, line.difference, line.low, line.high) = (10, 30, 20, -5, 45)
+        let figure = IntervalPlot(identifier: "i", title: "t", lines: [line]).figure()
+        #expect(figure.contains("+200 %</text>"))
+        #expect(figure.components(separatedBy: #"class="arrow"#).count == 2)
+        (line.difference, line.low, line.high) = (2, -1, 5)
+        #expect(!IntervalPlot(identifier: "i", title: "t", lines: [line]).figure().contains("arrow"))
+    }
+
     @Test("conditions that differ are named")
     func conditions() {
         var other = SampleResults.run(seed: 9, rate: 210)

@@ -109,6 +109,29 @@ public struct ComparisonReport {
         }
     }
 
+    /// Warnings of a group's runs. Warnings that differ in their numbers alone become one.
+    private static func joined(_ group: Comparison.Group) -> [String] {
+        var kinds: [(text: String, runs: [Int])] = []
+        func kind(_ text: String) -> Substring { text.prefix { !$0.isNumber } }
+        for (index, result) in group.results.enumerated() {
+            for text in result.warnings {
+                if let place = kinds.firstIndex(where: { kind($0.text) == kind(text) }) {
+                    kinds[place].runs.append(index + 1)
+                } else {
+                    kinds.append((text, [index + 1]))
+                }
+            }
+        }
+        return kinds.map { text, runs in
+            switch (group.results.count, runs.count) {
+            case (1, _): "\(group.name): \(text)"
+            case (_, 1): "\(group.name), run \(runs[0]): \(text)"
+            case (let all, let count):
+                "\(group.name), \(count) of \(all) runs, the first being run \(runs[0]): \(text)"
+            }
+        }
+    }
+
     /// Reasons to doubt the comparison.
     private var warnings: [String] {
         var found: [String] = []
@@ -121,10 +144,7 @@ public struct ComparisonReport {
             found.append("The runs were made on different machines.")
         }
         for group in groups {
-            for (index, result) in group.results.enumerated() {
-                let name = group.results.count == 1 ? group.name : "\(group.name), run \(index + 1)"
-                found += result.warnings.map { "\(name): \($0)" }
-            }
+            found += Self.joined(group)
             var missed: [String: Int] = [:]
             for name in group.results.flatMap({ $0.thresholds.filter { !$0.isMet }.map(\.name) }) {
                 missed[name, default: 0] += 1
@@ -325,7 +345,22 @@ struct IntervalPlot {
             text += #"<text x="2" y="\#(c(y + 14))">\#(Markup.escaped(line.name))</text>"#
             text += #"<path class="interval c0"\#(isShown ? "" : #" stroke-dasharray="3 3""#)"#
             text += #" d="M\#(c(px(line.low))) \#(c(y + 25))H\#(c(px(line.high)))"/>"#
-            text += Plot.marker(isShown ? 3 : 0, px(line.at), y + 25).replacing("c3", with: "c0") + "\n"
+            // An arrow marks an end beyond the axis, and a number a difference beyond it.
+            let (x, middle) = ((low: px(line.low), high: px(line.high)), c(y + 25))
+            if line.low < -scale.reach {
+                text += #"<path class="arrow c0" d="M\#(c(x.low + 6)) \#(middle)m0 -5l-6 5l6 5"/>"#
+            }
+            if line.high > scale.reach {
+                text += #"<path class="arrow c0" d="M\#(c(x.high - 6)) \#(middle)m0 -5l6 5l-6 5"/>"#
+            }
+            if abs(line.at) <= scale.reach {
+                text += Plot.marker(isShown ? 3 : 0, px(line.at), y + 25).replacing("c3", with: "c0") + "\n"
+            } else {
+                let isRight = line.at > 0
+                text += #"<text x="\#(c(isRight ? right : left))" y="\#(c(y + 14))""#
+                text +=
+                    #" text-anchor="\#(isRight ? "end" : "start")">\#(ComparisonReport.signed(line.at)) %</text>"#
+            }
         }
         return text + "</svg></figure>\n"
     }

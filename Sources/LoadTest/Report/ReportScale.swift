@@ -19,6 +19,9 @@ struct Scale {
     private let high: Double
     let ticks: [Tick]
 
+    /// Greatest value of the axis.
+    var reach: Double { high }
+
     /// Position from 0 to 1; a value beyond the axis is put on its end.
     func position(_ value: Double) -> Double {
         let share =

@@ -1,7 +1,7 @@
 /// Style, script and frame of a page. The page's policy permits these two by their hashes, and nothing else.
 enum ReportStyle {
     /// `openssl dgst -sha256 -binary | base64` of `style` and of `script`; a test compares them.
-    static let styleHash = "ltKTaAHD8jEl45jFHKJrDgfqQCei00VWFtauGOJQb+4="
+    static let styleHash = "u5t+NrZiU/H2v3JeXfpzdmp9Ymr0/xZ9/6BrzSH9CKo="
     static let scriptHash = "IgbU0F/2aRWu/PJY96Q2lJ3L3D7gz8sLl7yl6+7DzVo="
 
     static func page(title: String, body: String) -> String {
@@ -107,7 +107,7 @@ enum ReportStyle {
         .line{fill:none;stroke-width:1.8;stroke-linejoin:round}
         .marker{stroke-width:1.6;fill:var(--ground)}
         .cursor{stroke:var(--ink);stroke-width:1}
-        .interval{stroke-width:3;fill:none}
+        .interval{stroke-width:3;fill:none}.arrow{stroke-width:2;fill:none}
         .intervals{max-width:640px;margin-top:14px}
         .intervals text{paint-order:stroke;stroke:var(--ground);stroke-width:4px;stroke-linejoin:round}
         .c0{stroke:var(--c0)}.c1{stroke:var(--c1)}.c2{stroke:var(--c2)}.c3{stroke:var(--c3)}.c4{stroke:var(--c4)}.c5{stroke:var(--c5)}

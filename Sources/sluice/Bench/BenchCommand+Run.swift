@@ -139,7 +139,9 @@ extension BenchCommand {
             table.rightAligned = [1, 2, 3, 4, 5, 6]
             table.add("run", "rate/s", "p50 ms", "p99 ms", "lost", "duplicated", "µs/job", "verdict")
             var isPassed = true
-            var groups = scenarios.map { Comparison.Group(name: $0.name, results: []) }
+            var groups = scenarios.map { name, scenario in
+                Comparison.Group(name: sweep == nil ? name : scenario.overrides.last ?? name, results: [])
+            }
             for round in 1...repeats {
                 for (index, (name, scenario)) in scenarios.enumerated() {
                     let label = repeats > 1 ? "\(name)-\(round)" : name
