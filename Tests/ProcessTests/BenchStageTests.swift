@@ -182,6 +182,9 @@ struct BenchStageTests {
         #expect(try #require(killed.until) - killed.at > 0.2)
         #expect(try #require(killed.until) <= restarted.at)
         #expect(result.processes.count { $0.role == .worker } == 1, "a process's lives are one")
+        var seconds = Array(repeating: RunResult.Second(), count: Int(drive.now))
+        result.add(to: &seconds)
+        #expect(seconds.contains { $0.workers == 0 } && seconds.contains { $0.workers == 1 })
         // A sum over three lives, each of which costs more than a hundredth of a second.
         #expect(try #require(result.cpuSeconds(.worker, in: 0...1_000)) > 0.03)
     }

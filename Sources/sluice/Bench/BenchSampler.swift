@@ -115,10 +115,14 @@ final class BenchSampler: Sendable {
                 resident[index] = bytes.now
                 state.mostResident[index] = max(state.mostResident[index], bytes.most)
             }
-            let workers = state.pollers.sorted { $0.key < $1.key }.map(\.value.worker)
+            var workers = WorkerSample(state.pollers.sorted { $0.key < $1.key }.map(\.value.worker))
+            // A worker that is being started can't be asked yet.
+            if workers.workers == nil, state.series.processes.contains(where: { $0.role == .worker }) {
+                workers.workers = 0
+            }
             state.series.samples.append(
                 BenchSeries.Sample(
-                    time: time, resident: resident, workers: WorkerSample(workers)))
+                    time: time, resident: resident, workers: workers))
         }
     }
 
