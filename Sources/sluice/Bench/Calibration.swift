@@ -1,4 +1,5 @@
 import Foundation
+import Synchronization
 
 /// A fixed calculation whose time shows how fast the machine is.
 ///
@@ -15,7 +16,7 @@ struct Calibration: Sendable {
         var rounds = 20_000
         while true {
             let time = (0..<3).map { _ in Self.time(rounds) }.min() ?? 0
-            if time > 500_000 || rounds > 1 << 30 { break }
+            if time > 500_000 || rounds > 1 << 26 { break }
             rounds *= 2
         }
         self.rounds = rounds
@@ -27,21 +28,23 @@ struct Calibration: Sendable {
 
     private static func time(_ rounds: Int) -> Double {
         let start = processorTime()
-        let result = calculate(rounds)
-        // The compiler can't leave out a calculation whose result decides.
-        let end = processorTime()
-        return result == 0 ? 0 : end - start
+        calculate(rounds)
+        return processorTime() - start
     }
 
+    /// Number that each calculation changes. Without such an effect the compiler may move a calculation away from the
+    /// readings of the clock around it, or leave the calculation out.
+    private static let number = Atomic<UInt64>(0x9E37_79B9_7F4A_7C15)
+
     @inline(never)
-    private static func calculate(_ rounds: Int) -> UInt64 {
-        var value: UInt64 = 0x9E37_79B9_7F4A_7C15
+    private static func calculate(_ rounds: Int) {
+        var value = number.load(ordering: .relaxed)
         for _ in 0..<rounds {
             value ^= value << 13
             value ^= value >> 7
             value ^= value << 17
         }
-        return value
+        number.store(value, ordering: .relaxed)
     }
 
     private static func processorTime() -> Double {
