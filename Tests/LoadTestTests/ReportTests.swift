@@ -73,6 +73,14 @@ struct ReportTests {
         }
     }
 
+    @Test("a long word of a table's head can be broken, between its escaped characters")
+    func breakableHead() {
+        #expect(Markup.breakable("Outcomes a second") == "Outcomes a second")
+        let long = Markup.breakable("a " + String(repeating: "<", count: 45))
+        #expect(long.components(separatedBy: "<wbr>").map { $0.filter { $0 == ";" }.count } == [20, 20, 5])
+        #expect(Markup.breakable("") == "")
+    }
+
     @Test("equal results give equal pages")
     func isDeterministic() {
         #expect(RunReport(SampleResults.run()).page() == RunReport(SampleResults.run()).page())

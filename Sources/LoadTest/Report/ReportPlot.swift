@@ -100,7 +100,7 @@ struct Plot {
         text +=
             #"<caption class="hidden">\#(Markup.escaped(title)): \#(Markup.escaped(yName))</caption><thead><tr>"#
         text += #"<th scope="col">\#(Markup.escaped(xName))</th>"#
-        for line in series { text += #"<th scope="col" class="n">\#(Markup.escaped(line.name))</th>"# }
+        for line in series { text += #"<th scope="col" class="n">\#(Markup.breakable(line.name))</th>"# }
         text += "</tr></thead><tbody>\n"
         for row in rows where xs.indices.contains(row) {
             text +=

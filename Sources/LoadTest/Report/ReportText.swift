@@ -26,6 +26,16 @@ enum Markup {
         return result
     }
 
+    /// Returns escaped text that may be broken within words of more than twenty characters.
+    static func breakable(_ text: String) -> String {
+        text.split(separator: " ", omittingEmptySubsequences: false).map { word in
+            stride(from: 0, to: max(1, word.count), by: 20).map {
+                escaped(String(word.dropFirst($0).prefix(20)))
+            }
+            .joined(separator: "<wbr>")
+        }.joined(separator: " ")
+    }
+
     /// Returns a table in a scrolling group. Cells are markup already.
     /// - Parameter numeric: columns with numbers, which are aligned to the right.
     static func table(
@@ -37,7 +47,7 @@ enum Markup {
             #"<caption\#(isCaptionHidden ? #" class="hidden""# : "")>\#(escaped(caption))</caption><thead><tr>"#
         for (column, name) in head.enumerated() {
             text +=
-                #"<th scope="col"\#(numeric.contains(column) ? #" class="n""# : "")>\#(escaped(name))</th>"#
+                #"<th scope="col"\#(numeric.contains(column) ? #" class="n""# : "")>\#(breakable(name))</th>"#
         }
         text += "</tr></thead><tbody>\n"
         for row in rows {
