@@ -1,7 +1,7 @@
 /// Style, script and frame of a page. The page's policy permits these two by their hashes, and nothing else.
 enum ReportStyle {
     /// `openssl dgst -sha256 -binary | base64` of `style` and of `script`; a test compares them.
-    static let styleHash = "ml9UJhnjYx4kZOwVBz64t+wgLg1zpz68BHW2hx5VdFY="
+    static let styleHash = "xG6bskkvMxRlAKxl8lZEOqIv5I33ed94skHyGRA69jk="
     static let scriptHash = "IgbU0F/2aRWu/PJY96Q2lJ3L3D7gz8sLl7yl6+7DzVo="
 
     static func page(title: String, body: String) -> String {
@@ -137,7 +137,7 @@ enum ReportStyle {
         figure,tr,.warnings,.verdict,.cards{break-inside:avoid}
         .plots{grid-template-columns:1fr 1fr;gap:12pt 14pt}
         svg.plot text{font-size:15px}svg.plot .small{font-size:13px}svg.plot .flag-text{font-size:11px}
-        table{font-size:8pt}th,td,caption{padding:3px 8px 3px 0;overflow-wrap:anywhere}pre{white-space:pre-wrap;overflow-wrap:anywhere}th,.n{white-space:normal}thead th{overflow-wrap:normal}
+        table{font-size:8pt}th,td,caption{padding:3px 8px 3px 0;overflow-wrap:anywhere}pre{white-space:pre-wrap;overflow-wrap:anywhere}th,.n{white-space:normal}thead th{overflow-wrap:normal}tbody th{min-width:4.5em}
         .intervals{max-width:120mm}}
 
         """
