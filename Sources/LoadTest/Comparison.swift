@@ -91,9 +91,9 @@ public struct Comparison {
 
     private static func cost(_ role: RunResult.Role) -> (RunResult) -> Double? {
         { result in
-            let times = result.processes.filter { $0.role == role }.map(\.cpuSeconds)
-            guard !times.isEmpty, result.mainOutcomes > 0 else { return nil }
-            return times.reduce(0, +) * 1e6 / Double(result.mainOutcomes)
+            let costs = result.processes.filter { $0.role == role }.map(\.cpuMicrosecondsPerOutcome)
+            guard !costs.isEmpty, !costs.contains(nil) else { return nil }
+            return costs.reduce(0) { $0 + ($1 ?? 0) }
         }
     }
 

@@ -27,9 +27,9 @@ extension RunResult {
         var merged = first
         merged.environment = environment(results, start: start)
         merged.scenario.overrides = unique(results.flatMap(\.scenario.overrides))
-        merged.phases = first.phases.indices.map { phase(at: $0, results, offsets) }
         merged.loads = try loads(results)
         merged.seconds = addedSeconds(results, offsets)
+        merged.phases = try first.phases.indices.map { try phase(at: $0, results, offsets, merged.seconds) }
         merged.processes = processes(results)
         merged.annotations = zip(results, offsets).flatMap { result, offset in
             result.annotations.map { annotation in
@@ -52,7 +52,9 @@ extension RunResult {
             merged.annotations.append(
                 Annotation(
                     at: 0, until: nil, kind: .note,
-                    text: "the generators began within \(FigureText.number(last)) s of each other"))
+                    text:
+                        "the generators began within \(FigureText.number(last)) s of each other; a phase lasts while it"
+                        + " lasts for all of them"))
         }
         merged.audit = results.dropFirst().reduce(into: first.audit) { $0.add($1.audit) }
         if let unknown = unknownOutcomes(results) { merged.audit.unknown = unknown }
@@ -192,26 +194,45 @@ extension RunResult {
         return merged
     }
 
-    private static func phase(at index: Int, _ results: [RunResult], _ offsets: [Double]) -> Phase {
+    /// A phase lasts while it lasts for all generators; its counts are those of this time. Latency is that of all jobs.
+    private static func phase(
+        at index: Int, _ results: [RunResult], _ offsets: [Double], _ seconds: [Second]
+    ) throws -> Phase {
         var merged = results[0].phases[index]
         merged.from += offsets[0]
         merged.to += offsets[0]
+        var outcomes = merged.outcomes
         var time = merged.cpuMicrosecondsPerOutcome.map { $0 * Double(merged.outcomes) }
         for (result, offset) in zip(results, offsets).dropFirst() {
             let phase = result.phases[index]
-            merged.from = min(merged.from, phase.from + offset)
-            merged.to = max(merged.to, phase.to + offset)
-            merged.intended += phase.intended
-            merged.produced += phase.produced
-            merged.outcomes += phase.outcomes
+            merged.from = max(merged.from, phase.from + offset)
+            merged.to = min(merged.to, phase.to + offset)
             merged.latency.add(phase.latency)
             if let kinds = phase.byKind { merged.byKind = merged.byKind?.merging(kinds, uniquingKeysWith: +) }
+            outcomes += phase.outcomes
             if let cost = phase.cpuMicrosecondsPerOutcome {
                 time = (time ?? 0) + cost * Double(phase.outcomes)
             }
         }
-        merged.cpuMicrosecondsPerOutcome =
-            merged.outcomes > 0 ? time.map { $0 / Double(merged.outcomes) } : nil
+        merged.cpuMicrosecondsPerOutcome = outcomes > 0 ? time.map { $0 / Double(outcomes) } : nil
+        guard merged.from < merged.to || merged.kind != .main else {
+            throw MergeFault(
+                message:
+                    "no time is in phase \(merged.name) of all results of scenario \(results[0].scenario.name); start all"
+                    + " generators together, and compare the machines' clocks")
+        }
+        merged.to = max(merged.from, merged.to)
+        var (intended, produced, read) = (0.0, 0.0, 0.0)
+        for (place, second) in seconds.enumerated() {
+            let share = min(merged.to, Double(place + 1)) - max(merged.from, Double(place))
+            guard share > 0 else { continue }
+            intended += share * Double(second.intended)
+            produced += share * Double(second.produced)
+            read += share * Double(second.allOutcomes + second.deadLetters)
+        }
+        merged.intended = Int(intended.rounded())
+        merged.produced = Int(produced.rounded())
+        merged.outcomes = Int(read.rounded())
         return merged
     }
 
