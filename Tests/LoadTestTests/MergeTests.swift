@@ -30,7 +30,11 @@ struct MergeTests {
         var latency = one.phases[1].latency
         latency.add(two.phases[1].latency)
         #expect(whole.phases[1].latency == latency)
-        #expect(whole.phases.map(\.from) == [0, 4, 36] && whole.phases.map(\.to) == [6, 38, 41])
+        // A phase lasts while it lasts for both.
+        #expect(whole.phases.map(\.from) == [2, 6, 38] && whole.phases.map(\.to) == [4, 36, 39])
+        let produced = (6..<36).reduce(0) { $0 + one.seconds[$1].produced + two.seconds[$1 - 2].produced }
+        #expect(whole.phases[1].produced == produced)
+        #expect(abs((whole.mainRate ?? 0) - 400) < 20)
         #expect(whole.generator.producers == 2)
         #expect(whole.environment.startedMilliseconds == one.environment.startedMilliseconds)
         // Order of the results makes no difference to sums.
@@ -101,6 +105,8 @@ struct MergeTests {
         #expect(message([other, one]).contains("result 1"))
         other.environment.startedMilliseconds = 900_000_000_000_000
         #expect(!message([one, other]).isEmpty)
+        other.environment.startedMilliseconds = one.environment.startedMilliseconds + 35_000
+        #expect(message([one, other]).contains("no time is in phase main of all results"))
     }
 
     @Test("generators may differ in seed, workers and threads, not in the load")
