@@ -76,8 +76,8 @@ extension RunResult {
         }
         if mainIntended > 0, Double(mainProduced) < 0.99 * Double(mainIntended), !generator.wasLimit {
             found.append(
-                "Of \(FigureText.count(mainIntended)) intended jobs \(FigureText.count(mainProduced)) were produced in the"
-                    + " main phases.")
+                "\(FigureText.count(mainProduced)) of \(FigureText.count(mainIntended)) intended jobs were produced in the main"
+                    + " phases.")
         }
         return found
     }
