@@ -35,7 +35,9 @@ struct BenchTests {
         Case(
             name: "apns-outage", scale: 0.05, overrides: ["loads.alerts.arrivals.rate=200/s"], annotations: 1),
         Case(name: "one-app-down", scale: 0.05, kinds: ["accepted", "expired"]),
-        Case(name: "wrong-environment", scale: 0.05, kinds: ["accepted", "rejected"], annotations: 1),
+        Case(
+            name: "wrong-environment", scale: 0.05, overrides: ["thresholds.before.rejected-share=1"],
+            kinds: ["accepted", "rejected"], annotations: 1),
         Case(name: "token-expiry-storm", scale: 0.05, kinds: ["accepted", "rejected"], annotations: 2),
         Case(name: "rolling-restart", scale: 0.03, overrides: [session], annotations: 2),
         Case(name: "rebalance-storm", scale: 0.03, overrides: [session], annotations: 3),
