@@ -187,10 +187,10 @@ public struct ThresholdRule: Sendable, Equatable {
                 return load.produced == 0 ? nil : Double(load.byKind[kind] ?? 0) / Double(load.produced)
             }
             if let scope {
-                guard let phase = result.phases.first(where: { $0.name == scope }), phase.intended > 0 else {
-                    return nil
-                }
-                return phase.byKind.map { Double($0[kind] ?? 0) / Double(phase.intended) }
+                // Jobs without an outcome are in `lost`.
+                guard let kinds = result.phases.first(where: { $0.name == scope })?.byKind else { return nil }
+                let all = kinds.values.reduce(0, +)
+                return all == 0 ? nil : Double(kinds[kind] ?? 0) / Double(all)
             }
             let audit = result.audit
             return audit.produced == 0 ? nil : Double(audit.byKind[kind] ?? 0) / Double(audit.produced)
