@@ -114,7 +114,7 @@ def h2load(directory, server, connections, count):
 
 
 def h2load_run(directory, server, connections, count, *more, under=()):
-    """One run of h2load. `under`: command and options of a program that runs it."""
+    """A run of h2load. `under`: command and options of a program that runs it."""
     uris = os.path.join(directory, "uris")
     with open(uris, "w") as file:
         for number in range(DEVICE_TOKENS):

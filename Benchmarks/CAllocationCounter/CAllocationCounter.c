@@ -11,7 +11,8 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-// glibc's own, under the names that stay when malloc is replaced.
+// The heap's own functions, under the names that stay when malloc is replaced. They are mimalloc's, which also has
+// glibc's internal names.
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
@@ -30,7 +31,7 @@ static __thread bool is_exempt;
 static _Atomic uint64_t all_mallocs, all_swift, all_named;
 static char name_prefix[16];
 
-// One count at a time.
+// A single count at a time.
 static void *traces[maximum_traces][depth];
 static int trace_lengths[maximum_traces];
 static bool trace_is_swift[maximum_traces];

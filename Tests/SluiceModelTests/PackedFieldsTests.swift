@@ -85,7 +85,39 @@ import Testing
         #expect(decoder.error(null)?.rule == .null)
     }
 
+    @Test func valueWithALineFeedKeepsItsOwnHeader() {
+        let job = EncodedJob(
+            key: [], value: [],
+            headers: [("apns-topic", Array("a\nb".utf8)), ("ttl", Array("60".utf8))])
+        let packed = JobEncoder.packed(job)
+        #expect(packed.headers.map(\.name) == ["apns-topic", "sluice-fields"])
+        #expect(packed.headers.last?.value == Array("ttl:60\n".utf8))
+    }
+
+    /// The header is the producer's, and a repaired dead letter needs it.
+    @Test func deadLetterKeepsPackedFields() {
+        for (name, isOwn) in [
+            ("sluice-fields", false), ("sluice-error-rule", true), ("sluice-source-offset", true),
+            ("sluice-error-value-omitted", true), ("sluice-x", false),
+        ] {
+            #expect(Array(name.utf8).withUnsafeBytes { DeadLetter.isOwnHeader($0) } == isOwn)
+        }
+    }
+
+    @Test func misspeltPackedHeaderNamesTheOneMeant() throws {
+        for name in ["sluice-field", "sluice_fields", "Sluice-Feilds"] {
+            let error = try #require(decoder.error(.push([(name, "ttl:60")])))
+            #expect(error.message.contains("did you mean `sluice-fields`?"))
+        }
+        #expect(decoder.push(.push([("sluice-note", "x")])) != nil)
+    }
+
     @Test func packedFieldsAreNotForDocuments() throws {
+        var empty = record("", value: #"{"kind":"push","device-token":"x"}"#)
+        #expect(decoder.error(empty)?.rule == .required)
+        empty.headers.append((name: "content-type", value: Array("application/json".utf8)))
+        #expect(decoder.error(empty)?.rule == .notInStructuredMode)
+
         var document = record("apns-topic:com.example.app\n", value: #"{"kind":"push"}"#)
         document.headers.append((name: "content-type", value: Array("application/json".utf8)))
         #expect(decoder.error(document)?.rule == .notInStructuredMode)
@@ -127,6 +159,38 @@ import Testing
             guard String(decoding: writer.bytes, as: UTF8.self) == "\(value)" else {
                 Issue.record("\(value) is written as \(String(decoding: writer.bytes, as: UTF8.self))")
                 return
+            }
+        }
+    }
+
+    @Test func timesAreWrittenAsDecimals() {
+        var writer = ByteWriter()
+        var expected = ""
+        let second: Int64 = 1_700_000_000
+        for value in [
+            0, -1, 999_999_999_999, 1_000_000_000_000, 9_999_999_999_999, 10_000_000_000_000, .max, .min,
+            second * 1_000, second * 1_000 + 7, second * 1_000 + 99, second * 1_000 + 999,
+            second * 1_000 + 1_000,
+            second * 1_000 + 5, 1_000_000_000_001,
+        ] as [Int64] {
+            writer.append(milliseconds: value)
+            writer.append(UInt8(ascii: " "))
+            expected += "\(value) "
+        }
+        #expect(String(decoding: writer.bytes, as: UTF8.self) == expected)
+    }
+
+    @Test func bytesAreEqualOnlyWhenEachIs() {
+        for count in 0..<30 {
+            let bytes = (0..<count).map { UInt8($0) }
+            #expect(bytes.withUnsafeBytes { $0.elementsEqual(bytesOf: $0) })
+            for place in 0..<count {
+                var other = bytes
+                other[place] ^= 0x80
+                let isEqual = bytes.withUnsafeBytes { first in
+                    other.withUnsafeBytes { first.elementsEqual(bytesOf: $0) }
+                }
+                if isEqual { Issue.record("byte \(place) of \(count) is not compared") }
             }
         }
     }

@@ -121,7 +121,7 @@ import Testing
         #expect(refused.first?["pattern"].text == "^\(HeaderMistakes.prefix)")
         let fields = JobField.allCases.compactMap(\.headerName?.text)
             .filter { !$0.hasPrefix(HeaderMistakes.prefix.text) }
-        #expect(refused.last?["enum"].strings == Set(fields))
+        #expect(refused.last?["enum"].strings == Set(fields + [PackedFields.headerName.text]))
         let values = try Regex(
             #require(schemas["structuredHeaders", "properties", "content-type", "pattern"].text))
         for value in [

@@ -1,14 +1,15 @@
 #pragma once
-// Counts the heap allocations of one thread, or of all threads but one. Linked into sluice-bench only, where it takes the place of malloc and its
-// kin for the whole process and hands each call on to glibc's.
+// Counts the heap allocations of a thread, or of all threads but one. Linked into sluice-bench only, where it takes the
+// place of malloc and its kin for the whole process and hands each call on to mimalloc's. C++'s operator new is mimalloc's
+// own and is not counted.
 #include <stdint.h>
 
 typedef struct {
     // malloc, calloc, realloc and the aligned kinds, whoever called.
     uint64_t mallocs;
-    // Of them those of Swift: objects, array storage, memory taken by hand. The rest is the C libraries'.
+    // Swift's among them: objects, array storage, memory taken by hand. The rest is the C libraries'.
     uint64_t swift;
-    // Of Swift's those on threads with the given beginning of their names; 0 in a count of one thread.
+    // Swift's on threads with the given beginning of their names; 0 in a count of one thread.
     uint64_t named;
 } sluice_allocation_counts;
 

@@ -31,14 +31,22 @@ final class JobMetrics {
 
     private var noApp: Int { names.count }
 
+    /// Row of an app; nil: the row of jobs without an app. Checked, because a buffer isn't.
+    @inline(__always)
+    private func row(_ app: UInt16?) -> Int {
+        let row = app.map { Int($0) } ?? noApp
+        precondition(row < rows.count, "app \(row) is unknown")
+        return row
+    }
+
     /// Counts a valid job. `app` is nil for a job that no app has.
     func count(_ kind: JobKind, app: UInt16?) {
-        rows[app.map { Int($0) } ?? noApp].jobs[Int(kind.rawValue)] += 1
+        rows[row(app)].jobs[Int(kind.rawValue)] += 1
     }
 
     /// Counts an outcome. `app` is nil for the outcome of a job that no app has.
     func count(_ outcome: borrowing Outcome, app: UInt16?) {
-        let row = app.map { Int($0) } ?? noApp
+        let row = row(app)
         rows[row].outcomes[Int(outcome.kind.rawValue)] += 1
         switch outcome.kind {
         case .rejected, .undeliverable: break
@@ -53,7 +61,7 @@ final class JobMetrics {
 
     /// Measures a push of an app that has ended.
     func measure(_ outcome: borrowing Outcome, of job: borrowing Job, at now: Int64) {
-        let row = Int(job.app)
+        let row = row(job.app)
         // A push that waits for its device takes as long as the device does.
         guard job.push.delivery == .accept else { return }
         if let sent = outcome.firstSentMilliseconds {

@@ -46,7 +46,7 @@ public enum BuildInfo {
             ("librdkafka", KafkaLibrary.version),
             ("OpenSSL", TLSContext.libraryVersion),
             ("RocksDB", RetryStore.libraryVersion),
-            ("mimalloc", allocatorVersion),
+            ("mimalloc", allocatesWithMimalloc ? allocatorVersion : "unused"),
         ]
     }
 

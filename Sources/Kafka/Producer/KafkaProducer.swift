@@ -57,7 +57,7 @@ public final class KafkaProducer: Sendable {
     /// Queues one record; key and value are copied. Allocates no Swift memory unless it fails.
     ///
     /// - Parameters:
-    ///   - key: Decides the partition (`partitioner`, default `consistent_random`: CRC32 of the key). `nil` is no key.
+    ///   - key: Decides the partition, by the property `partitioner`. `nil` is no key.
     ///   - value: `nil` is a null value (a tombstone in a compacted topic). An empty slice is an empty value.
     ///   - opaque: Returned in the delivery report.
     ///   - partition: -1 leaves the choice to the partitioner.

@@ -54,12 +54,14 @@ enum HeaderMistakes {
         var limit: Int
     }
 
-    private static let candidates: [Candidate] = JobField.allCases.compactMap { field in
-        guard let header = field.headerName else { return nil }
-        // Two edits make other words of a short name: `app-id` of `apns-id`, `delivered` of `delivery`.
-        return Candidate(
-            header: header, letters: letters(of: header.bytes), limit: header.utf8CodeUnitCount < 10 ? 1 : 2)
-    }
+    private static let candidates: [Candidate] =
+        (JobField.allCases.map(\.headerName) + [PackedFields.headerName]).compactMap { name in
+            guard let header = name else { return nil }
+            // Two edits make other words of a short name: `app-id` of `apns-id`, `delivered` of `delivery`.
+            return Candidate(
+                header: header, letters: letters(of: header.bytes),
+                limit: header.utf8CodeUnitCount < 10 ? 1 : 2)
+        }
 
     /// Returns whether a near name that isn't APNs' own can be a misspelling, and is no other word.
     private static func isMisspelling(

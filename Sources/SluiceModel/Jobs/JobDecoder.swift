@@ -100,8 +100,9 @@ public struct JobDecoder: ~Copyable {
                 passed += try readForeign(header, room: JobLimits.maximumPassedHeaderBytes - passed)
             }
         }
-        let mode = try signs.mode(hasFields: !fields.present.isEmpty, value: record.value)
+        let mode = try signs.mode(hasFields: isPacked || !fields.present.isEmpty, value: record.value)
         if mode != .binary {
+            if isPacked { throw .notInStructuredMode(PackedFields.headerName) }
             if let name = fields.present.first?.headerName { throw .notInStructuredMode(name) }
             fields.isStructured = true
         }

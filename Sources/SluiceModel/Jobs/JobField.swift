@@ -196,11 +196,12 @@ public enum IgnoredHeader {
     /// Whole names, in lower case.
     public static let names: [StaticString] = ["traceparent", "tracestate", "baggage", "b3"]
     /// Beginnings of names, in lower case.
-    public static let prefixes: [StaticString] = ["ce_", "x-", "sluice-"]
+    public static let prefixes: [StaticString] = ["ce_", "x-", "sluice-error-", "sluice-source-"]
 
     static func matches(_ name: UnsafeRawBufferPointer) -> Bool {
         name.hasPrefixIgnoringCase("x-") || name.hasPrefixIgnoringCase("ce_")
-            || name.hasPrefixIgnoringCase("sluice-") || name.equalsIgnoringCase("traceparent")
+            || name.hasPrefixIgnoringCase("sluice-error-")
+            || name.hasPrefixIgnoringCase("sluice-source-") || name.equalsIgnoringCase("traceparent")
             || name.equalsIgnoringCase("tracestate") || name.equalsIgnoringCase("baggage")
             || name.equalsIgnoringCase("b3")
     }

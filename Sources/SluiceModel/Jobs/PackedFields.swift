@@ -64,10 +64,10 @@ extension JobError {
 
     static func unknownLine(_ name: UnsafeRawBufferPointer) -> JobError {
         let meant =
-            if case .misspelt(let header)? = HeaderMistakes.mistake(in: name) {
-                "; did you mean `\(header)`?"
-            } else {
-                "; other headers stay headers of the record"
+            switch HeaderMistakes.mistake(in: name) {
+            case .misspelt(let header)?: "; did you mean `\(header)`?"
+            case .notAField?: "; no job has this header of APNs"
+            case nil: "; other headers stay headers of the record"
             }
         return JobError(
             field: name.printable(limit: 64), rule: .unknown,

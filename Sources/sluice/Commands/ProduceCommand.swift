@@ -57,6 +57,10 @@ struct ProduceCommand: ParsableCommand {
         if file != nil, job.isGiven {
             throw ValidationError("--file and the options of one job exclude each other; omit one of them")
         }
+        if file != nil, job.mode == .packed {
+            throw ValidationError(
+                "--mode is for a single job; the lines of --file are documents of structured mode")
+        }
         if file == nil { try job.validateComplete() }
         if let rate, rate <= 0 { throw ValidationError("--rate must be greater than 0") }
         guard (1...3_600).contains(timeout) else { throw ValidationError("--timeout: 1 to 3600 seconds") }

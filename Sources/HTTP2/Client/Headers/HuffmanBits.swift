@@ -99,26 +99,6 @@ struct HuffmanBits {
         if next < end { append(UnsafeRawBufferPointer(start: next, count: end - next), to: &cursor) }
     }
 
-    /// Appends the lowest `count` bytes of `value` as two digits each, the highest first; at most four bytes.
-    @inline(__always)
-    mutating func appendHexadecimal(
-        _ value: UInt64, bytes count: Int, to cursor: inout UnsafeMutableRawPointer
-    ) {
-        var shift = 8 &* (count &- 1)
-        while shift >= 0 {
-            appendPair(value &>> UInt64(shift))
-            shift &-= 8
-        }
-        flush(to: &cursor)
-    }
-
-    /// Appends "-", as a `UUID` contains it.
-    @inline(__always)
-    mutating func appendDash() {
-        pending = pending &<< 6 | 0x16
-        count &+= 6
-    }
-
     /// Appends a decimal digit, 0 to 9.
     @inline(__always)
     mutating func appendDigit(_ digit: UInt8) {
