@@ -42,13 +42,20 @@ public struct HDRHistogram: Codable, Sendable, Equatable {
     /// - Parameter percentile: 0 to 100.
     public func milliseconds(atPercentile percentile: Double) -> Double? {
         guard count > 0 else { return nil }
-        let rank = max(1, Int((min(max(percentile, 0), 100) / 100 * Double(count)).rounded(.up)))
+        let rank = max(1, Int(rank(ofPercentile: min(max(percentile, 0), 100))))
         var seen = 0
         for (bucket, number) in buckets {
             seen += number
             if seen >= rank { return Double(min(bucket, greatest)) / 1_000 }
         }
         return Double(greatest) / 1_000
+    }
+
+    /// Returns the number of the duration at a percentile, in ascending order from 1.
+    ///
+    /// 99.9 / 100 * 1,000 is greater than 999 as a floating-point number. So a billionth of the count is no rank more.
+    func rank(ofPercentile percentile: Double) -> Double {
+        ((percentile / 100 - 1e-9) * Double(count)).rounded(.up)
     }
 
     /// Upper ends of the buckets in microseconds with their counts, ascending; empty buckets are left out.

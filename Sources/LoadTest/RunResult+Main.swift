@@ -76,8 +76,8 @@ extension RunResult {
         }
         if mainIntended > 0, Double(mainProduced) < 0.99 * Double(mainIntended), !generator.wasLimit {
             found.append(
-                "\(FigureText.count(mainProduced)) of \(FigureText.count(mainIntended)) intended jobs were produced in the main"
-                    + " phases.")
+                "Only \(FigureText.count(mainProduced)) of \(FigureText.count(mainIntended)) intended jobs were produced in the"
+                    + " main phases.")
         }
         return found
     }

@@ -93,7 +93,7 @@ public struct RunResult: Codable, Sendable, Equatable {
         }
     }
 
-    /// Time of a fixed calculation that ran once a fifth of a second beside the load, against its time before it.
+    /// Processor time of a fixed calculation that ran once a fifth of a second beside the load, against its time before it.
     public struct Noise: Codable, Sendable, Equatable {
         /// Time of the calculation before the load, in nanoseconds: the least of several.
         public var quietNanoseconds: Double

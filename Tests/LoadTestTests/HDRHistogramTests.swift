@@ -1,6 +1,7 @@
 import Foundation
-import LoadTest
 import Testing
+
+@testable import LoadTest
 
 struct HDRHistogramTests {
     @Test func percentileIsWithinAThousandthOfTheDuration() {
@@ -20,6 +21,15 @@ struct HDRHistogramTests {
         #expect(histogram.milliseconds(atPercentile: 100) == 370)
         #expect(histogram.count == 10_000)
         #expect(histogram.milliseconds(atPercentile: 0) == 0.037)
+    }
+
+    @Test func percentileOfAThousandDurationsIsNotTheOneAbove() {
+        var histogram = HDRHistogram()
+        for value in 1...1_000 { histogram.record(microseconds: value) }
+        for (percentile, value) in [(99.9, 0.999), (99, 0.99), (50, 0.5), (0.1, 0.001), (99.95, 1)] {
+            #expect(histogram.milliseconds(atPercentile: percentile) == value, "\(percentile)")
+            #expect(histogram.milliseconds(atPercentiles: [percentile]) == [value], "\(percentile)")
+        }
     }
 
     @Test func additionEqualsCountingInOneHistogram() {

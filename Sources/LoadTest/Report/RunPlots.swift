@@ -235,7 +235,8 @@ struct RunPlots {
         plot(
             "slowdown", "Slowdown of the machine", unit: "times the quiet time",
             [Plot.Series("fixed calculation", series.values(\.sum.slowdown))],
-            note: "Time of a fixed calculation beside the load. Above 1 the calculation shared its core.",
+            note:
+                "Processor time of a fixed calculation beside the load. Above 1 the machine was slower than before the load.",
             missing: "The calculation did not run.", atLeast: 2)
     }
 

@@ -142,7 +142,7 @@ public struct RunReport {
                 faults.append("\(FigureText.count(audit.unreadable)) unreadable outcomes")
             }
             text +=
-                "\(FigureText.count(audit.once)) of \(FigureText.count(jobs)) jobs that Kafka took have exactly one outcome"
+                "Kafka took \(FigureText.count(jobs)) jobs; \(FigureText.count(audit.once)) of them have exactly one outcome"
             text += faults.isEmpty ? ".</p>\n" : "; \(faults.joined(separator: ", ")).</p>\n"
         }
         let optional = { (count: Int?) in count.map(FigureText.count) ?? "not counted" }

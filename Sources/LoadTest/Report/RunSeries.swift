@@ -50,7 +50,7 @@ extension HDRHistogram {
         for (value, number) in buckets {
             seen += number
             while found.count < percentiles.count,
-                Double(seen) >= (percentiles[found.count] / 100 * Double(count)).rounded(.up)
+                Double(seen) >= rank(ofPercentile: percentiles[found.count])
             {
                 found.append(Double(min(value, greatest)) / 1_000)
             }

@@ -386,9 +386,15 @@ private struct ScenarioReader {
                 )
             }
             load.deliverAfter = reader.scalar(
-                "deliver-after", kind: "duration or range", default: nil, required: false,
+                "deliver-after", kind: "duration or range, at most 30d", default: nil, required: false,
                 help: "time from the intended time to deliver-at"
-            ) { Self.range($0) { DurationText.parse($0).map { Self.seconds($0) * scale } } }
+            ) { text in
+                Self.range(text) { part in
+                    DurationText.parse(part).flatMap { time in
+                        time <= Self.longest ? Self.seconds(time) * scale : nil
+                    }
+                }
+            }
             if reader.contains("ttl") {
                 load.ttl = Self.seconds(
                     reader.duration(
