@@ -128,16 +128,17 @@ public struct Comparison {
             Figure(
                 name: "Jobs not accepted", unit: "%", isLowerBetter: true,
                 value: { result in
-                    let all = result.audit.byKind.values.reduce(0, +)
+                    let kinds = result.mainPushes.byKind
+                    let all = kinds.values.reduce(0, +)
                     guard all > 0 else { return nil }
-                    return 100 * Double(all - (result.audit.byKind["accepted"] ?? 0)) / Double(all)
+                    return 100 * Double(all - (kinds["accepted"] ?? 0)) / Double(all)
                 }),
             Figure(name: "Jobs lost", unit: "jobs", isLowerBetter: true, value: { Double($0.audit.missing) }),
             Figure(
                 name: "Jobs doubled", unit: "jobs", isLowerBetter: true, value: { Double($0.audit.doubled) }),
             Figure(
                 name: "Attempts a job", unit: "", isLowerBetter: true,
-                value: { $0.audit.once > 0 ? Double($0.audit.attempts) / Double($0.audit.once) : nil }),
+                value: { $0.attemptsPerJob }),
             Figure(
                 name: "Delay of the generator, p99", unit: "ms",
                 value: { $0.generator.delay.milliseconds(atPercentile: 99) }),

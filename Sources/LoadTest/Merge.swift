@@ -74,8 +74,8 @@ extension RunResult {
     public static func merged(_ results: [RunResult]) throws -> RunResult {
         try merged(results) { whole in
             do {
-                return try LoadScenario.read(whole.scenario.text, name: "scenario of the results").thresholds
-                    .map { $0.judged(whole) }
+                return try LoadScenario.read(whole.scenario.text, name: "scenario of the results")
+                    .judged(whole)
             } catch {
                 throw MergeFault(message: "the results' scenario can't be read: \(error)")
             }
@@ -208,7 +208,9 @@ extension RunResult {
             merged.from = max(merged.from, phase.from + offset)
             merged.to = min(merged.to, phase.to + offset)
             merged.latency.add(phase.latency)
-            if let kinds = phase.byKind { merged.byKind = merged.byKind?.merging(kinds, uniquingKeysWith: +) }
+            merged.byKind = phase.byKind.flatMap { merged.byKind?.merging($0, uniquingKeysWith: +) }
+            merged.jobs = sum(merged.jobs, phase.jobs)
+            merged.attempts = sum(merged.attempts, phase.attempts)
             outcomes += phase.outcomes
             if let cost = phase.cpuMicrosecondsPerOutcome {
                 time = (time ?? 0) + cost * Double(phase.outcomes)
@@ -251,9 +253,16 @@ extension RunResult {
                 merged[index].outcomes += load.outcomes
                 merged[index].latency.add(load.latency)
                 merged[index].byKind.merge(load.byKind, uniquingKeysWith: +)
+                merged[index].jobs = sum(merged[index].jobs, load.jobs)
             }
         }
         return merged
+    }
+
+    /// Sum of two counts; nil unless both are known.
+    private static func sum(_ one: Int?, _ two: Int?) -> Int? {
+        guard let one, let two else { return nil }
+        return one + two
     }
 
     private static func addedSeconds(_ results: [RunResult], _ offsets: [Double]) -> [Second] {
@@ -327,5 +336,7 @@ extension RunResult.Audit {
         attempts += other.attempts
         simulatorRequests = sum(simulatorRequests, other.simulatorRequests)
         sentTwice = sum(sentTwice, other.sentTwice)
+        early += other.early
+        notProduced += other.notProduced
     }
 }

@@ -28,6 +28,44 @@ extension RunResult {
         return outcomes > 0 ? time / outcomes : nil
     }
 
+    /// Pushes with an intended time in the main phases: by the kind of their first outcome, and all that Kafka has. A
+    /// result without counts of phases has those of the whole run, device events included.
+    var mainPushes: (byKind: [String: Int], jobs: Int) {
+        let kinds = mainPhases.compactMap(\.byKind)
+        guard kinds.count == mainPhases.count, !kinds.isEmpty else {
+            return (audit.byKind, audit.produced - audit.refused)
+        }
+        let byKind = kinds.reduce(into: [:]) { $0.merge($1, uniquingKeysWith: +) }
+        let counts = mainPhases.compactMap(\.jobs)
+        let jobs = counts.count == kinds.count ? counts.reduce(0, +) : byKind.values.reduce(0, +)
+        return (byKind, jobs)
+    }
+
+    /// Attempts at delivery ÷ jobs with an outcome, of the pushes with an intended time in the main phases; nil without such
+    /// jobs. A result without attempts of phases has the figure of the whole run.
+    var attemptsPerJob: Double? {
+        let attempts = mainPhases.compactMap(\.attempts)
+        guard attempts.count == mainPhases.count, !attempts.isEmpty else {
+            let finished = audit.once + audit.doubled
+            return finished > 0 ? Double(audit.attempts) / Double(finished) : nil
+        }
+        let finished = mainPushes.byKind.values.reduce(0, +)
+        return finished > 0 ? Double(attempts.reduce(0, +)) / Double(finished) : nil
+    }
+
+    /// Whether the gateway has kept up with loads in the main phases: 98 % of their intended jobs have an outcome within a
+    /// second, and a fiftieth of the main phases' length, after they were due. False without jobs.
+    /// - Parameter names: names of open loops.
+    public func hasKeptUp(loads names: Set<String>) -> Bool {
+        let chosen = (loads ?? []).filter { names.contains($0.name) }
+        let intended = chosen.reduce(0) { $0 + $1.intended }
+        let longest = 1e6 + mainSeconds * 1e6 / 50
+        let timely = chosen.reduce(0) { sum, load in
+            load.latency.buckets.reduce(sum) { Double($1.microseconds) <= longest ? $0 + $1.count : $0 }
+        }
+        return intended > 0 && Double(timely) >= 0.98 * Double(intended)
+    }
+
     /// Whole seconds within the main phases.
     var mainSecondIndices: [Int] {
         seconds.indices.filter { index in
@@ -116,7 +154,8 @@ extension RunResult {
             if let fault = bad(("\(at).from", phase.from), ("\(at).to", phase.to))
                 ?? bad(
                     ("\(at).intended", phase.intended), ("\(at).produced", phase.produced),
-                    ("\(at).outcomes", phase.outcomes))
+                    ("\(at).outcomes", phase.outcomes), ("\(at).jobs", phase.jobs),
+                    ("\(at).attempts", phase.attempts))
                 ?? bad(("\(at).cpuMicrosecondsPerOutcome", phase.cpuMicrosecondsPerOutcome))
                 ?? bad("\(at).byKind", phase.byKind ?? [:]) ?? bad("\(at).latency", phase.latency)
             {
@@ -150,7 +189,7 @@ extension RunResult {
             if let fault = bad(("\(at).seconds", load.seconds))
                 ?? bad(
                     ("\(at).intended", load.intended), ("\(at).produced", load.produced),
-                    ("\(at).outcomes", load.outcomes))
+                    ("\(at).outcomes", load.outcomes), ("\(at).jobs", load.jobs))
                 ?? bad("\(at).latency", load.latency) ?? bad("\(at).byKind", load.byKind)
             {
                 return fault
@@ -178,7 +217,8 @@ extension RunResult {
             ("audit.missing", audit.missing), ("audit.doubled", audit.doubled),
             ("audit.unknown", audit.unknown),
             ("audit.unreadable", audit.unreadable), ("audit.attempts", audit.attempts),
-            ("audit.simulatorRequests", audit.simulatorRequests), ("audit.sentTwice", audit.sentTwice))
+            ("audit.simulatorRequests", audit.simulatorRequests), ("audit.sentTwice", audit.sentTwice),
+            ("audit.early", audit.early), ("audit.notProduced", audit.notProduced))
             ?? bad("audit.byKind", audit.byKind) ?? bad("audit.byReason", audit.byReason)
             ?? bad(
                 ("generator.producers", generator.producers), ("environment.cores", environment.cores),

@@ -143,6 +143,11 @@ public struct RunResult: Codable, Sendable, Equatable {
         /// Jobs with an intended time within the phase, by the kind of their first outcome; nil in a result without
         /// them.
         public var byKind: [String: Int]?
+        /// Jobs with an intended time within the phase that Kafka has, with and without an outcome; nil in a result
+        /// without them.
+        public var jobs: Int?
+        /// Attempts at delivery in all outcomes of these jobs; nil in a result without them.
+        public var attempts: Int?
 
         public init(
             name: String, kind: PhaseKind, from: Double, to: Double, intended: Int, produced: Int,
@@ -166,6 +171,7 @@ public struct RunResult: Codable, Sendable, Equatable {
         /// Length of the main phases in which the load runs, in seconds.
         public var seconds: Double
         public var intended: Int
+        /// Jobs handed to the producer within the main phases.
         public var produced: Int
         /// Outcomes that were read within the main phases.
         public var outcomes: Int
@@ -173,11 +179,14 @@ public struct RunResult: Codable, Sendable, Equatable {
         public var latency: HDRHistogram
         /// Jobs by the kind of their first outcome.
         public var byKind: [String: Int]
+        /// Jobs that Kafka has, with and without an outcome; nil in a result without them.
+        public var jobs: Int?
 
         public init(
             name: String, seconds: Double, intended: Int, produced: Int, outcomes: Int, latency: HDRHistogram,
-            byKind: [String: Int]
+            byKind: [String: Int], jobs: Int? = nil
         ) {
+            self.jobs = jobs
             self.name = name
             self.seconds = seconds
             self.intended = intended
@@ -298,14 +307,21 @@ public struct RunResult: Codable, Sendable, Equatable {
         public var attempts: Int
         /// Requests that the simulator counted; nil without a simulator of this run.
         public var simulatorRequests: Int?
-        /// Pushes that the simulator accepted more than once, by `apns-id`; nil when it did not count them.
+        /// Pushes that a simulator accepted more than once, by `apns-id`; nil when none counted them, as in all results
+        /// of `sluice bench`.
         public var sentTwice: Int?
+        /// Jobs that were accepted more than a second before they were due; 0 in a result without them.
+        public var early: Int
+        /// Jobs that were due and that the generator had not produced when the run ended; 0 in a result without them.
+        public var notProduced: Int
 
         public init(
             produced: Int, refused: Int, once: Int, missing: Int, doubled: Int, unknown: Int, unreadable: Int,
             byKind: [String: Int], byReason: [String: Int], attempts: Int, simulatorRequests: Int? = nil,
-            sentTwice: Int? = nil
+            sentTwice: Int? = nil, early: Int = 0, notProduced: Int = 0
         ) {
+            self.early = early
+            self.notProduced = notProduced
             self.produced = produced
             self.refused = refused
             self.once = once
@@ -319,13 +335,32 @@ public struct RunResult: Codable, Sendable, Equatable {
             self.simulatorRequests = simulatorRequests
             self.sentTwice = sentTwice
         }
+
+        public init(from decoder: any Decoder) throws {
+            let values = try decoder.container(keyedBy: CodingKeys.self)
+            produced = try values.decode(Int.self, forKey: .produced)
+            refused = try values.decode(Int.self, forKey: .refused)
+            once = try values.decode(Int.self, forKey: .once)
+            missing = try values.decode(Int.self, forKey: .missing)
+            doubled = try values.decode(Int.self, forKey: .doubled)
+            unknown = try values.decode(Int.self, forKey: .unknown)
+            unreadable = try values.decode(Int.self, forKey: .unreadable)
+            byKind = try values.decode([String: Int].self, forKey: .byKind)
+            byReason = try values.decode([String: Int].self, forKey: .byReason)
+            attempts = try values.decode(Int.self, forKey: .attempts)
+            simulatorRequests = try values.decodeIfPresent(Int.self, forKey: .simulatorRequests)
+            sentTwice = try values.decodeIfPresent(Int.self, forKey: .sentTwice)
+            early = try values.decodeIfPresent(Int.self, forKey: .early) ?? 0
+            notProduced = try values.decodeIfPresent(Int.self, forKey: .notProduced) ?? 0
+        }
     }
 
     public struct Generator: Codable, Sendable, Equatable {
         /// Number of producers.
         public var producers: Int
         /// Whether the generator, not the gateway, limited the load: more than a hundredth of the jobs of the main
-        /// phases were produced over 10 ms late, or the producer's queue was full.
+        /// phases were produced over 10 ms late, jobs were never produced, or the producer's queue was full from the first
+        /// main phase on.
         public var wasLimit: Bool
         /// Explanation of `wasLimit`; empty otherwise.
         public var reason: String

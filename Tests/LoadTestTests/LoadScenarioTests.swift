@@ -257,6 +257,7 @@ struct LoadScenarioTests {
         for (override, message) in [
             ("phases[1].duration=30d", "lengthen `every`"),
             ("devices={count: 100000000, offline-share: 1}", "more than 5,000,000 devices offline"),
+            ("loads.campaign.arrivals.rate=10000000/s", "more than 268435456 jobs"),
             ("loads.alerts.deliver-after=31d", "at most 30d"),
             ("loads.alerts.deliver-after=1s..9000000000000d", "at most 30d"),
         ] {

@@ -30,6 +30,10 @@ public struct JobLedger: Sendable {
         }
     }
 
+    /// Most jobs of a run. Each takes 16 bytes.
+    public static let mostJobs = 1 << 28
+    /// Time before which an outcome may precede the time at which its job is due, in microseconds: clocks differ.
+    static let earliness: Int64 = 1_000_000
     /// Load of device events, which are audited and have no latency.
     public static let presence = UInt8.max
     /// Delay of a production from which on the generator was late, in microseconds.
@@ -52,6 +56,7 @@ public struct JobLedger: Sendable {
     /// Figures of a load.
     private struct LoadFigures {
         var intended = 0
+        var jobs = 0
         var produced = 0
         var outcomes = 0
         var latency = HDRHistogram()
@@ -59,6 +64,7 @@ public struct JobLedger: Sendable {
     }
 
     private static let kinds = OutcomeKind.allCases.map(\.name.description) + ["dead-letter"]
+    private static let acceptedKind = OutcomeKind.accepted.rawValue
     private static let deadLetterKind = UInt8(OutcomeKind.allCases.count)
 
     /// Number of the run, which tells its jobs from others.
@@ -78,13 +84,15 @@ public struct JobLedger: Sendable {
     private var refusedCount = 0
     private var producedCount = 0
     private var doubledCount = 0
+    private var earlyCount = 0
+    private var notProducedCount = 0
     private var delay = HDRHistogram()
     private var lateJobs = 0
     private var mainJobs = 0
     private var presenceOpen = 0
     /// Numbers of device events by token, in their order.
     private var events: [String: [Int]] = [:]
-    /// Jobs with an outcome, by load.
+    /// Jobs with an outcome and refused jobs, by load: jobs that are no longer in flight.
     public private(set) var finishedByLoad: [Int]
     /// Jobs with an outcome or a dead letter.
     public private(set) var finished = 0
@@ -102,7 +110,11 @@ public struct JobLedger: Sendable {
                 name: phase.name, kind: phase.kind, from: span.lowerBound, to: span.upperBound, intended: 0,
                 produced: 0, outcomes: 0, latency: HDRHistogram(), cpuMicrosecondsPerOutcome: nil)
         }
-        for index in phaseFigures.indices { phaseFigures[index].byKind = [:] }
+        for index in phaseFigures.indices {
+            phaseFigures[index].byKind = [:]
+            phaseFigures[index].jobs = 0
+            phaseFigures[index].attempts = 0
+        }
     }
 
     /// Jobs that Kafka has, or may have.
@@ -125,7 +137,7 @@ public struct JobLedger: Sendable {
     }
 
     public mutating func add(_ entry: Entry) {
-        guard entry.number >= 0, entry.number < 1 << 32 else { return }
+        guard (0..<Self.mostJobs).contains(entry.number) else { return }
         while jobs.count <= entry.number { jobs.append(Job()) }
         guard jobs[entry.number].state == .absent else { return }
         producedCount += 1
@@ -142,17 +154,37 @@ public struct JobLedger: Sendable {
             $0.produced += 1
             $0.generatorDelayMilliseconds = max($0.generatorDelayMilliseconds, Double(late) / 1_000)
         }
-        if let index = phase(at: entry.produced) { phaseFigures[index].produced += 1 }
+        let load = Int(entry.load)
+        if let index = phase(at: entry.produced) {
+            phaseFigures[index].produced += 1
+            if phases[index].kind == .main { loads[load].produced += 1 }
+        }
         guard let index = phase(at: entry.intended) else { return }
         job.phase = Int16(index)
         phaseFigures[index].intended += 1
+        count(job, 1)
         guard phases[index].kind == .main else { return }
-        let load = Int(entry.load)
         loads[load].intended += 1
-        loads[load].produced += 1
         mainJobs += 1
         delay.record(microseconds: Int(late))
         if late > Self.lateness { lateJobs += 1 }
+    }
+
+    /// Changes the numbers of jobs that Kafka has, of the job's phase and load.
+    private mutating func count(_ job: Job, _ change: Int) {
+        guard job.phase >= 0 else { return }
+        phaseFigures[Int(job.phase)].jobs? += change
+        if phases[Int(job.phase)].kind == .main { loads[Int(job.load)].jobs += change }
+    }
+
+    /// Records a job that was due at a time, and that the generator had not produced when the run ended.
+    public mutating func addNotProduced(load: UInt8, intended: Int64) {
+        guard loads.indices.contains(Int(load)) else { return }
+        notProducedCount += 1
+        second(intended) { $0.intended += 1 }
+        guard let index = phase(at: intended) else { return }
+        phaseFigures[index].intended += 1
+        if phases[index].kind == .main { loads[Int(load)].intended += 1 }
     }
 
     /// Records that Kafka did not take a job.
@@ -163,7 +195,12 @@ public struct JobLedger: Sendable {
         }
         jobs[number].state = .refused
         refusedCount += 1
-        if jobs[number].load == Self.presence { presenceOpen -= 1 }
+        count(jobs[number], -1)
+        if jobs[number].load == Self.presence {
+            presenceOpen -= 1
+        } else {
+            finishedByLoad[Int(jobs[number].load)] += 1
+        }
     }
 
     /// Adds an outcome that was read at a time; nil: a record that is no outcome.
@@ -203,6 +240,7 @@ public struct JobLedger: Sendable {
         }
         self.attempts += attempts
         var job = jobs[number]
+        if job.phase >= 0 { phaseFigures[Int(job.phase)].attempts? += attempts }
         defer { jobs[number] = job }
         if job.outcomes > 0 {
             if job.outcomes == 1 { doubledCount += 1 }
@@ -213,7 +251,12 @@ public struct JobLedger: Sendable {
             // Kafka has taken the job although the producer was not told so.
             job.state = .produced
             refusedCount -= 1
-            if job.load == Self.presence { presenceOpen += 1 }
+            count(job, 1)
+            if job.load == Self.presence {
+                presenceOpen += 1
+            } else {
+                finishedByLoad[Int(job.load)] -= 1
+            }
         }
         job.outcomes = 1
         job.kind = kind
@@ -225,6 +268,7 @@ public struct JobLedger: Sendable {
             return
         }
         finishedByLoad[Int(job.load)] += 1
+        if kind == Self.acceptedKind, job.due - time > Self.earliness { earlyCount += 1 }
         let latency = Int(max(0, time - job.due))
         second(time) {
             if kind == Self.deadLetterKind { $0.deadLetters += 1 } else { $0.outcomes[name, default: 0] += 1 }
@@ -275,7 +319,7 @@ public struct JobLedger: Sendable {
             let load = loads[index]
             return RunResult.Load(
                 name: loadNames[index], seconds: length, intended: load.intended, produced: load.produced,
-                outcomes: load.outcomes, latency: load.latency, byKind: load.byKind)
+                outcomes: load.outcomes, latency: load.latency, byKind: load.byKind, jobs: load.jobs)
         }
     }
 
@@ -286,7 +330,7 @@ public struct JobLedger: Sendable {
             produced: producedCount, refused: refusedCount, once: finished - doubledCount,
             missing: expected - finished, doubled: doubledCount, unknown: unknown, unreadable: unreadable,
             byKind: byKind, byReason: byReason, attempts: attempts, simulatorRequests: simulatorRequests,
-            sentTwice: nil)
+            early: earlyCount, notProduced: notProducedCount)
     }
 
     /// Judges the generator.
@@ -299,6 +343,9 @@ public struct JobLedger: Sendable {
         }
         if fullSeconds > 0.01 {
             reasons.append("a producer's queue was full for \((fullSeconds * 1_000).rounded() / 1_000) s")
+        }
+        if notProducedCount > 0 {
+            reasons.append("\(notProducedCount) jobs were due and not produced when the run ended")
         }
         return RunResult.Generator(
             producers: producers, wasLimit: !reasons.isEmpty, reason: reasons.joined(separator: "; "),

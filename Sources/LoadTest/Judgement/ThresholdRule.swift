@@ -26,6 +26,7 @@ public struct ThresholdRule: Sendable, Equatable {
     enum Figure: Equatable {
         case count(CountFigure)
         case share(String)
+        case duplicatedShare
         case latency(percentile: Double)
         case latencyMean
         case rate
@@ -38,7 +39,8 @@ public struct ThresholdRule: Sendable, Equatable {
 
     /// Figures of the audit.
     enum CountFigure: String, CaseIterable {
-        case lost, duplicated, unknown, unreadable, refused
+        case lost, duplicated, unknown, unreadable, refused, early
+        case notProduced = "not-produced"
     }
 
     /// Kinds of outcomes, for shares.
@@ -50,6 +52,7 @@ public struct ThresholdRule: Sendable, Equatable {
     /// Names of all figures.
     public static let figures: [String] =
         CountFigure.allCases.map(\.rawValue) + kinds.map { "\($0)-share" } + [
+            "duplicated-share",
             "latency-p50", "latency-p90", "latency-p95", "latency-p99", "latency-p99.9", "latency-max",
             "latency-mean", "rate", "produced-rate", "generator-delay-p99", "cpu-per-job", "attempts-per-job",
             "slowdown",
@@ -72,6 +75,7 @@ public struct ThresholdRule: Sendable, Equatable {
             return .delay(percentile: percentile)
         }
         switch name {
+        case "duplicated-share": return .duplicatedShare
         case "latency-mean": return .latencyMean
         case "rate": return .rate
         case "produced-rate": return .producedRate
@@ -84,7 +88,7 @@ public struct ThresholdRule: Sendable, Equatable {
 
     private static func unit(_ figure: Figure) -> Unit {
         switch figure {
-        case .count, .share, .attemptsPerJob, .slowdown: .count
+        case .count, .share, .duplicatedShare, .attemptsPerJob, .slowdown: .count
         case .latency, .latencyMean, .delay: .milliseconds
         case .rate, .producedRate: .perSecond
         case .cpuPerJob: .microseconds
@@ -120,7 +124,7 @@ public struct ThresholdRule: Sendable, Equatable {
         }
         let unit = unit(figure)
         var rest = text.trimmed
-        var relation: Relation = figure == .rate || figure == .producedRate ? .least : .most
+        var relation: Relation = [.rate, .producedRate, .share("accepted")].contains(figure) ? .least : .most
         for (sign, meant) in [("≤", Relation.most), ("<=", .most), ("≥", .least), (">=", .least)]
         where rest.hasPrefix(sign) {
             relation = meant
@@ -181,19 +185,24 @@ public struct ThresholdRule: Sendable, Equatable {
             case .unknown: return Double(result.audit.unknown)
             case .unreadable: return Double(result.audit.unreadable)
             case .refused: return Double(result.audit.refused)
+            case .early: return Double(result.audit.early)
+            case .notProduced: return Double(result.audit.notProduced)
             }
         case .share(let kind):
             if let scope, let load = result.loads?.first(where: { $0.name == scope }) {
-                return load.produced == 0 ? nil : Double(load.byKind[kind] ?? 0) / Double(load.produced)
+                return Self.share(of: kind, load.byKind, jobs: load.jobs ?? load.produced)
             }
             if let scope {
-                // Jobs without an outcome are in `lost`.
-                guard let kinds = result.phases.first(where: { $0.name == scope })?.byKind else { return nil }
-                let all = kinds.values.reduce(0, +)
-                return all == 0 ? nil : Double(kinds[kind] ?? 0) / Double(all)
+                guard let phase = result.phases.first(where: { $0.name == scope }), let kinds = phase.byKind
+                else { return nil }
+                return Self.share(of: kind, kinds, jobs: phase.jobs)
             }
+            let main = result.mainPushes
+            return Self.share(of: kind, main.byKind, jobs: main.jobs)
+        case .duplicatedShare:
             let audit = result.audit
-            return audit.produced == 0 ? nil : Double(audit.byKind[kind] ?? 0) / Double(audit.produced)
+            let jobs = audit.once + audit.doubled + audit.missing
+            return jobs == 0 ? nil : Double(audit.doubled) / Double(jobs)
         case .latency(let percentile): return latency(result)?.milliseconds(atPercentile: percentile)
         case .latencyMean: return latency(result)?.meanMilliseconds
         case .rate:
@@ -206,7 +215,7 @@ public struct ThresholdRule: Sendable, Equatable {
                 return load.seconds > 0 ? Double(load.produced) / load.seconds : nil
             }
             return rate(result) { $0.produced }
-        case .delay(let percentile): return result.generator.delay.milliseconds(atPercentile: percentile) ?? 0
+        case .delay(let percentile): return result.generator.delay.milliseconds(atPercentile: percentile)
         case .cpuPerJob:
             let phases = result.phases.filter { $0.kind == .main }
             let outcomes = phases.reduce(0) { $0 + $1.outcomes }
@@ -216,11 +225,16 @@ public struct ThresholdRule: Sendable, Equatable {
             }
             return phases.reduce(0) { $0 + ($1.cpuMicrosecondsPerOutcome ?? 0) * Double($1.outcomes) }
                 / Double(outcomes)
-        case .attemptsPerJob:
-            let finished = result.audit.once + result.audit.doubled
-            return finished == 0 ? nil : Double(result.audit.attempts) / Double(finished)
+        case .attemptsPerJob: return result.attemptsPerJob
         case .slowdown: return result.environment.noise.medianSlowdown
         }
+    }
+
+    /// Returns the share of a kind among jobs.
+    /// - Parameter jobs: jobs with and without an outcome; nil: those with one.
+    private static func share(of kind: String, _ kinds: [String: Int], jobs: Int?) -> Double? {
+        let jobs = jobs ?? kinds.values.reduce(0, +)
+        return jobs > 0 ? Double(kinds[kind] ?? 0) / Double(jobs) : nil
     }
 
     /// Phases of the scope; the main phases without a scope.
@@ -239,5 +253,20 @@ public struct ThresholdRule: Sendable, Equatable {
         let phases = phases(result)
         let length = phases.reduce(0) { $0 + $1.to - $1.from }
         return length > 0 ? Double(phases.reduce(0) { $0 + count($1) }) / length : nil
+    }
+}
+
+extension LoadScenario {
+    /// Judges a result by all thresholds. Jobs that were not produced, and pushes accepted before their time, miss a bound
+    /// of 0 when the scenario has no bound for them.
+    public func judged(_ result: RunResult) -> [RunResult.Threshold] {
+        let further = [ThresholdRule.CountFigure.notProduced, .early].filter { count in
+            !thresholds.contains { $0.figure == .count(count) }
+        }.map { count in
+            ThresholdRule(
+                name: count.rawValue, scope: nil, figure: .count(count), relation: .most, bound: 0)
+        }
+        return thresholds.map { $0.judged(result) }
+            + further.map { $0.judged(result) }.filter { !$0.isMet }
     }
 }

@@ -126,7 +126,9 @@ public struct RunReport {
     private func audit() -> String {
         let audit = result.audit
         let jobs = audit.produced - audit.refused
-        let isSound = audit.missing == 0 && audit.doubled == 0 && audit.unknown == 0 && audit.unreadable == 0
+        let isSound =
+            audit.missing == 0 && audit.doubled == 0 && audit.unknown == 0 && audit.unreadable == 0
+            && audit.early == 0 && audit.notProduced == 0
         var text = "<p>"
         if isSound, audit.once == jobs {
             text +=
@@ -141,17 +143,30 @@ public struct RunReport {
             if audit.unreadable > 0 {
                 faults.append("\(FigureText.count(audit.unreadable)) unreadable outcomes")
             }
+            if audit.early > 0 {
+                faults.append("\(FigureText.count(audit.early)) accepted before their time")
+            }
+            if audit.notProduced > 0 {
+                faults.append("\(FigureText.count(audit.notProduced)) were due and never produced")
+            }
             text +=
                 "Kafka took \(FigureText.count(jobs)) jobs; \(FigureText.count(audit.once)) of them have exactly one outcome"
             text += faults.isEmpty ? ".</p>\n" : "; \(faults.joined(separator: ", ")).</p>\n"
         }
         let optional = { (count: Int?) in count.map(FigureText.count) ?? "not counted" }
-        let attempts = audit.once > 0 ? Double(audit.attempts) / Double(audit.once) : nil
+        let attempts = result.attemptsPerJob
+        let sentTwice = audit.sentTwice.map {
+            [["sent twice", FigureText.count($0), "pushes that the simulator accepted more than once"]]
+        }
         text += Markup.table(
             "Jobs and outcomes", head: ["Count", "Number", "Explanation"],
             rows: [
                 ["produced", FigureText.count(audit.produced), "jobs handed to the producer"],
                 ["refused", FigureText.count(audit.refused), "jobs that Kafka did not take"],
+                [
+                    "not produced", FigureText.count(audit.notProduced),
+                    "jobs that were due and not produced when the run ended",
+                ],
                 [
                     "one outcome", FigureText.count(audit.once),
                     "jobs with exactly one outcome or dead letter",
@@ -164,18 +179,18 @@ public struct RunReport {
                 ],
                 ["unreadable", FigureText.count(audit.unreadable), "outcomes that could not be read"],
                 [
+                    "early", FigureText.count(audit.early),
+                    "jobs accepted more than a second before they were due",
+                ],
+                [
                     "attempts", FigureText.count(audit.attempts),
-                    "attempts at delivery; \(FigureText.number(attempts)) for each job with an outcome",
+                    "attempts at delivery; \(FigureText.number(attempts)) for each job of the main phases with an outcome",
                 ],
                 [
                     "simulator's requests", optional(audit.simulatorRequests),
                     "requests that the simulator counted",
                 ],
-                [
-                    "sent twice", optional(audit.sentTwice),
-                    "pushes that the simulator accepted more than once",
-                ],
-            ], numeric: [1])
+            ] + (sentTwice ?? []), numeric: [1])
         return text
     }
 

@@ -68,6 +68,14 @@ private struct ScenarioReader {
                 root.problem("loads", "`delivery: hold-while-offline` excludes `simulator.devices`")
             }
         }
+        let jobs = loads.reduce(0) { sum, load in
+            load.phases.reduce(sum) { $0 + load.rate * phases[$1].rateFactor * phases[$1].duration }
+        }
+        if jobs > Double(JobLedger.mostJobs) {
+            root.problem(
+                "loads",
+                "make more than \(JobLedger.mostJobs) jobs; lower their rates, or shorten the phases")
+        }
         if loads.count > 200 { root.problem("loads", "has \(loads.count) loads; at most 200 are possible") }
         for load in loads {
             guard case .bursts(let every, _) = load.arrival else { continue }

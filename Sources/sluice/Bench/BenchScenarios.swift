@@ -169,7 +169,7 @@ enum BenchScenarios {
           duplicated: 0
           healthy.accepted-share: ≥ 1
           healthy.latency-p99: ≤ 500ms
-          failing.accepted-share: 0
+          failing.accepted-share: ≤ 0
 
         """
 
