@@ -40,8 +40,8 @@ struct BenchSearch {
             }
             let run = try runner.run(tried)
             var missed = run.result.thresholds.filter { !$0.isMet && !isRate($0.name) }.map(\.name)
-            let reached = Self.rate(run.result)
-            if reached < 0.98 * next.rate { missed.append("rate") }
+            let open = tried.loads.filter { if case .closed = $0.arrival { false } else { true } }
+            if !run.result.hasKeptUp(loads: Set(open.map(\.name))) { missed.append("rate") }
             missed += run.badEndings
             search.record(isPassed: missed.isEmpty, generatorWasLimit: run.result.generator.wasLimit)
             let row = BenchSummary.row(run.result)
@@ -69,11 +69,4 @@ struct BenchSearch {
     }
 
     private func isRate(_ name: String) -> Bool { name.hasSuffix("rate") }
-
-    /// Outcomes per second in the main phases.
-    private static func rate(_ result: RunResult) -> Double {
-        let main = result.phases.filter { $0.kind == .main }
-        let length = main.reduce(0) { $0 + $1.to - $1.from }
-        return length > 0 ? Double(main.reduce(0) { $0 + $1.outcomes }) / length : 0
-    }
 }
