@@ -98,6 +98,13 @@ enum BenchSummary {
         if audit.unreadable > 0 {
             lines.append("  \(Numbers.counted(audit.unreadable, "unreadable outcome"))")
         }
+        if audit.early > 0 {
+            lines.append(
+                "  \(Numbers.counted(audit.early, "job")) accepted over a second before the due time")
+        }
+        if audit.notProduced > 0 {
+            lines.append("  \(Numbers.counted(audit.notProduced, "job")) due and never produced")
+        }
         return lines
     }
 

@@ -6,11 +6,20 @@ final class LoadExchange: Sendable {
     private struct State {
         var entries: [JobLedger.Entry] = []
         var refused: [Int] = []
+        var notProduced: [NotProduced] = []
         var finishedByLoad: [Int]
         var progress = Progress()
         var fullSeconds = 0.0
         var runningProducers: Int
         var failure: CommandFailure?
+    }
+
+    /// Job that was due and not produced when the run ended.
+    struct NotProduced {
+        /// Index of the load.
+        var load: UInt8
+        /// Intended time in microseconds since the beginning of the first phase.
+        var intended: Int64
     }
 
     /// Counts for the run's thread.
@@ -30,6 +39,9 @@ final class LoadExchange: Sendable {
     private let stopsReader = Atomic<Bool>(false)
     private let readers = Atomic<Int>(0)
     private let prepared = Atomic<Bool>(false)
+    /// First number of a job that no producer has.
+    private let nextNumber = Atomic<Int>(0)
+    private static let numbersAtOnce = 256
 
     init(producers: Int, loads: Int) {
         state = Mutex(State(finishedByLoad: Array(repeating: 0, count: loads), runningProducers: producers))
@@ -71,13 +83,29 @@ final class LoadExchange: Sendable {
     /// Announces jobs before they are handed to Kafka, so that no outcome is read before its job is known.
     func add(_ entries: [JobLedger.Entry]) { state.withLock { $0.entries += entries } }
 
+    /// Returns numbers of jobs for a producer. Numbers of all producers are dense, because the ledger has a place for each.
+    /// - Throws: when a run has more jobs than its ledger has places for.
+    func reserveNumbers() throws(CommandFailure) -> Range<Int> {
+        let first = nextNumber.wrappingAdd(Self.numbersAtOnce, ordering: .relaxed).oldValue
+        guard first + Self.numbersAtOnce <= JobLedger.mostJobs else {
+            throw CommandFailure(
+                .failure,
+                "a run can have \(JobLedger.mostJobs) jobs at most; shorten its phases, or lower its rates")
+        }
+        return first..<first + Self.numbersAtOnce
+    }
+
+    func addNotProduced(_ jobs: [NotProduced]) {
+        if !jobs.isEmpty { state.withLock { $0.notProduced += jobs } }
+    }
+
     func refuse(_ numbers: [Int]) {
         if !numbers.isEmpty { state.withLock { $0.refused += numbers } }
     }
 
     func wasFull(seconds: Double) { state.withLock { $0.fullSeconds += seconds } }
 
-    /// Jobs of a load with an outcome.
+    /// Jobs of a load that are no longer in flight: with an outcome, or refused by Kafka.
     func finished(_ load: Int) -> Int { state.withLock { $0.finishedByLoad[load] } }
 
     func producerEnded() { state.withLock { $0.runningProducers -= 1 } }
@@ -90,14 +118,15 @@ final class LoadExchange: Sendable {
 
     func setReading() { readers.store(1, ordering: .releasing) }
 
-    /// Takes the announced jobs and the refusals, in this order.
-    func take() -> (entries: [JobLedger.Entry], refused: [Int]) {
+    /// Takes the announced jobs, the refusals, and the jobs that were not produced.
+    func take() -> (entries: [JobLedger.Entry], refused: [Int], notProduced: [NotProduced]) {
         state.withLock { state in
             defer {
                 state.entries.removeAll()
                 state.refused.removeAll()
+                state.notProduced.removeAll()
             }
-            return (state.entries, state.refused)
+            return (state.entries, state.refused, state.notProduced)
         }
     }
 

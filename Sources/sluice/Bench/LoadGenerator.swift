@@ -165,6 +165,7 @@ private struct OutcomeReader {
             let news = exchange.take()
             for entry in news.entries { ledger.add(entry) }
             for number in news.refused { ledger.refuse(number) }
+            for job in news.notProduced { ledger.addNotProduced(load: job.load, intended: job.intended) }
             for (outcome, time) in read { ledger.add(outcome, at: time) }
             for (id, rule, time) in dead { ledger.addDeadLetter(id, rule: rule, at: time) }
             exchange.publish(ledger)
@@ -222,8 +223,10 @@ private struct LoadProducer {
     private let presence: PresenceEvents?
     private var sources: [Source] = []
     private var closed: [ClosedLoop] = []
-    /// Jobs of this producer so far.
-    private var count = 0
+    /// Numbers of this producer's next jobs.
+    private var numbers = 0..<0
+    /// Beginning of the first main phase in seconds since the beginning of the first phase.
+    private let mainBegin: Double
     private var entries: [JobLedger.Entry] = []
     private var jobs: [EncodedJob] = []
     private static let batch = 200
@@ -237,6 +240,7 @@ private struct LoadProducer {
         producer = try KafkaProducer(properties: properties)
         topic = try producer.topic(plan.topics.jobs)
         let scenario = plan.scenario
+        mainBegin = scenario.mainSpans.first?.lowerBound ?? 0
         let population = DevicePopulation(scenario.devices, seed: scenario.seed)
         makers = scenario.loads.indices.map {
             JobMaker(scenario, load: $0, population: population, names: plan.names)
@@ -292,20 +296,43 @@ private struct LoadProducer {
         guard let beginning else { return }
         while !exchange.isStopping {
             let now = Self.now(since: beginning.nanoseconds)
-            let next = collect(now, beginning.milliseconds)
+            let next = try collect(now, beginning.milliseconds)
             if !jobs.isEmpty { try hand(milliseconds: 0) }
             takeReports()
             guard let next else { break }
             let wait = min(next - Self.now(since: beginning.nanoseconds), 0.001)
             if wait > 20e-6 { usleep(UInt32(wait * 1e6)) }
         }
-        try? producer.flush(timeoutMilliseconds: 10_000) { _ in }
+        if exchange.isStopping { countNotProduced(until: Self.now(since: beginning.nanoseconds)) }
+        var refused: [Int] = []
+        try? producer.flush(timeoutMilliseconds: 10_000) { report in
+            if !report.isDelivered { refused.append(Int(report.opaque)) }
+        }
+        exchange.refuse(refused)
         takeReports()
         producer.close()
     }
 
+    /// Reports the jobs that are due and were not produced. Gives up after some seconds, when millions are reported.
+    private mutating func countNotProduced(until now: Double) {
+        let end = ContinuousClock.now + .seconds(5)
+        var jobs: [LoadExchange.NotProduced] = []
+        for index in sources.indices {
+            guard let load = sources[index].load else { continue }
+            while let time = sources[index].next, time <= now {
+                jobs.append(.init(load: UInt8(load), intended: Int64(time * 1e6)))
+                advance(index)
+                guard jobs.count == 10_000 else { continue }
+                exchange.addNotProduced(jobs)
+                jobs.removeAll(keepingCapacity: true)
+                if ContinuousClock.now > end { return }
+            }
+        }
+        exchange.addNotProduced(jobs)
+    }
+
     /// Collects the jobs that are due. Returns the time of the next one; nil after the last one.
-    private mutating func collect(_ now: Double, _ epoch: Int64) -> Double? {
+    private mutating func collect(_ now: Double, _ epoch: Int64) throws(CommandFailure) -> Double? {
         var next: Double?
         while jobs.count < Self.batch {
             next = nil
@@ -317,12 +344,13 @@ private struct LoadProducer {
             }
             guard let first, let time = next, time <= now else { break }
             if let load = sources[first].load {
-                add(load, sources[first].sequence - 1, intended: time, now, epoch)
+                try add(load, sources[first].sequence - 1, intended: time, now, epoch)
             } else if let presence {
                 let job = presence.job(
                     sources[first].sequence, isOnline: true,
                     milliseconds: epoch + Int64(time * 1_000))
-                add(job, load: JobLedger.presence, intended: time, due: time, now)
+                let number = try takeNumber()
+                add(job, number, load: JobLedger.presence, intended: time, due: time, now)
             }
             advance(first)
         }
@@ -334,30 +362,36 @@ private struct LoadProducer {
             let room = loop.inFlight - (loop.sequence - exchange.finished(loop.load))
             for _ in 0..<max(0, min(room, Self.batch)) {
                 // A job of a closed loop is due at the moment at which there is room for it.
-                add(loop.load, closed[index].sequence, intended: now, now, epoch)
+                try add(loop.load, closed[index].sequence, intended: now, now, epoch)
                 closed[index].sequence += 1
             }
         }
         return next
     }
 
-    private func id() -> APNSID {
-        APNSID(high: plan.run, low: UInt64(count * plan.scenario.producers + index))
+    private mutating func takeNumber() throws(CommandFailure) -> Int {
+        if numbers.isEmpty { numbers = try exchange.reserveNumbers() }
+        return numbers.removeFirst()
     }
 
-    private mutating func add(_ load: Int, _ sequence: Int, intended: Double, _ now: Double, _ epoch: Int64) {
-        let made = makers[load].make(sequence, intended: intended, id: id(), epoch: epoch)
-        add(made.job, load: UInt8(load), intended: intended, due: made.due, now)
+    private mutating func add(
+        _ load: Int, _ sequence: Int, intended: Double, _ now: Double, _ epoch: Int64
+    ) throws(CommandFailure) {
+        let number = try takeNumber()
+        let id = APNSID(high: plan.run, low: UInt64(number))
+        let made = makers[load].make(sequence, intended: intended, id: id, epoch: epoch)
+        add(made.job, number, load: UInt8(load), intended: intended, due: made.due, now)
     }
 
-    private mutating func add(_ job: EncodedJob, load: UInt8, intended: Double, due: Double, _ now: Double) {
+    private mutating func add(
+        _ job: EncodedJob, _ number: Int, load: UInt8, intended: Double, due: Double, _ now: Double
+    ) {
         entries.append(
             JobLedger.Entry(
-                number: count * plan.scenario.producers + index, load: load, intended: Int64(intended * 1e6),
+                number: number, load: load, intended: Int64(intended * 1e6),
                 due: Int64(due * 1e6), produced: Int64(now * 1e6),
                 token: load == JobLedger.presence ? String(decoding: job.key, as: UTF8.self) : nil))
         jobs.append(job)
-        count += 1
     }
 
     /// Hands the collected jobs to Kafka; waits for room when the queue is full.
@@ -392,12 +426,18 @@ private struct LoadProducer {
                 if case .failed(let error) = result { throw CommandFailure(kafka: error) }
                 break
             }
-            if let full {
-                exchange.wasFull(seconds: Double(MonotonicTime.read().nanoseconds(since: full)) / 1e9)
-            }
+            if let full { noteFull(since: full) }
         }
         entries.removeAll(keepingCapacity: true)
         jobs.removeAll(keepingCapacity: true)
+    }
+
+    /// Counts the time in which the queue was full, from the first main phase on: the time before it is not judged.
+    private func noteFull(since full: MonotonicTime) {
+        guard let beginning = exchange.beginning else { return }
+        let from = max(Double(full.nanoseconds) - Double(beginning.nanoseconds), mainBegin * 1e9) / 1e9
+        let seconds = Self.now(since: beginning.nanoseconds) - from
+        if seconds > 0 { exchange.wasFull(seconds: seconds) }
     }
 
     /// Produces the events of the devices that are offline at the beginning.
@@ -406,7 +446,7 @@ private struct LoadProducer {
         for event in presence.returns.indices {
             if exchange.isStopping { return }
             let job = presence.job(event, isOnline: false, milliseconds: wall)
-            add(job, load: JobLedger.presence, intended: 0, due: 0, 0)
+            add(job, try takeNumber(), load: JobLedger.presence, intended: 0, due: 0, 0)
             if jobs.count == Self.batch { try hand(milliseconds: 10) }
         }
         try hand(milliseconds: 10)
