@@ -345,7 +345,7 @@ public struct JobLedger: Sendable {
             reasons.append("a producer's queue was full for \((fullSeconds * 1_000).rounded() / 1_000) s")
         }
         if notProducedCount > 0 {
-            reasons.append("\(notProducedCount) jobs were due and not produced when the run ended")
+            reasons.append("jobs that were due and not produced when the run ended: \(notProducedCount)")
         }
         return RunResult.Generator(
             producers: producers, wasLimit: !reasons.isEmpty, reason: reasons.joined(separator: "; "),

@@ -274,7 +274,7 @@ enum BenchScenarios {
           - {at: 40s, do: kill-worker, for: 2s}
         thresholds:
           lost: 0
-          duplicated: ≤ 1500
+          duplicated-share: ≤ 0.15
           rejected-share: 0
 
         """
