@@ -38,12 +38,15 @@ final class LoadExchange: Sendable {
     private let stopsProducers = Atomic<Bool>(false)
     private let stopsReader = Atomic<Bool>(false)
     private let readers = Atomic<Int>(0)
-    private let prepared = Atomic<Bool>(false)
+    /// Producers that have handed their events before the first phase to Kafka.
+    private let prepared = Atomic<Int>(0)
+    private let producers: Int
     /// First number of a job that no producer has.
     private let nextNumber = Atomic<Int>(0)
     private static let numbersAtOnce = 256
 
     init(producers: Int, loads: Int) {
+        self.producers = producers
         state = Mutex(State(finishedByLoad: Array(repeating: 0, count: loads), runningProducers: producers))
     }
 
@@ -65,8 +68,8 @@ final class LoadExchange: Sendable {
 
     /// Whether the reader reads, so that production may begin.
     var isReading: Bool { readers.load(ordering: .acquiring) > 0 }
-    /// Whether the events before the first phase have been handed to Kafka.
-    var isPrepared: Bool { prepared.load(ordering: .acquiring) }
+    /// Whether all producers have handed their events before the first phase to Kafka.
+    var isPrepared: Bool { prepared.load(ordering: .acquiring) == producers }
 
     // MARK: Producers
 
@@ -78,7 +81,8 @@ final class LoadExchange: Sendable {
 
     var isStopping: Bool { stopsProducers.load(ordering: .relaxed) }
 
-    func setPrepared() { prepared.store(true, ordering: .releasing) }
+    /// Counts a producer whose events before the first phase have been handed to Kafka. Each producer calls this once.
+    func setPrepared() { prepared.add(1, ordering: .releasing) }
 
     /// Announces jobs before they are handed to Kafka, so that no outcome is read before its job is known.
     func add(_ entries: [JobLedger.Entry]) { state.withLock { $0.entries += entries } }

@@ -284,8 +284,15 @@ private struct LoadProducer {
     }
 
     mutating func run() throws {
-        if let presence { try prepare(presence) }
-        if index == 0 { exchange.setPrepared() }
+        if let presence {
+            // Outcomes before the reader's beginning would be missed.
+            while !exchange.isReading {
+                if exchange.isStopping { return }
+                usleep(500)
+            }
+            try prepare(presence)
+        }
+        exchange.setPrepared()
         var beginning = exchange.beginning
         while beginning == nil {
             if exchange.isStopping { return }
