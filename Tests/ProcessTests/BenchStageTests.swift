@@ -107,7 +107,16 @@ struct BenchStageTests {
         "kafka: {consumer-properties: {session.timeout.ms: 4000, heartbeat.interval.ms: 300}}",
         name: "settings")
 
-    /// Processes whose command line names a directory.
+    /// Processes whose command line names a file of a directory.
+    private static func processes(naming directory: String, _ file: String) -> [pid_t] {
+        ((try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []).compactMap { pid_t($0) }
+            .filter { process in
+                let bytes = FileManager.default.contents(atPath: "/proc/\(process)/cmdline") ?? Data()
+                return String(decoding: bytes, as: UTF8.self).contains("\(directory)/\(file)")
+            }
+    }
+
+    /// Command lines that name a directory.
     private static func processes(naming directory: String) -> [String] {
         ((try? FileManager.default.contentsOfDirectory(atPath: "/proc")) ?? []).filter { Int32($0) != nil }
             .compactMap { process in
@@ -210,6 +219,26 @@ struct BenchStageTests {
             result.annotations.filter { $0.kind == .action }.map(\.text) == [
                 "worker-3 is added", "worker-3 is removed",
             ])
+    }
+
+    @Test func workerThatCrashesWhileItStopsInOrderIsABadEnding() throws {
+        let drive = try Drive(
+            Self.plan { plan in
+                plan.workers.settings = Self.shortSessions
+                plan.actions = [StagePlan.Action(at: 1_000, .restartWorker(1))]
+            })
+        let worker = try #require(
+            Self.processes(naming: drive.files.directory, "worker-1.yaml").first, "the worker runs")
+        // The worker is asked to stop here, and killed before it can end.
+        try drive.stage.tick(now: 1_000)
+        #expect(kill(worker, SIGKILL) == 0)
+        try eventually("the worker is restarted") {
+            try drive.stage.tick(now: 1_001)
+            return drive.stage.isSettled
+        }
+        let result = drive.end()
+        #expect(result.badEndings == ["worker-1 was killed by signal 9"])
+        #expect(result.annotations.count { $0.kind == .note } == 1, "\(result.annotations)")
     }
 
     @Test func faultsCountFromTheFirstPhaseAndOutlastAnOutage() throws {

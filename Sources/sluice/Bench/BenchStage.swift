@@ -4,7 +4,7 @@ import LoadTest
 
 /// Processes of a run of `sluice bench`: Kafka, a simulator and workers, or those of them that the plan wants here.
 ///
-/// One thread owns a stage. All processes end with the stage, even if this process is killed.
+/// A single thread owns a stage. All processes end with the stage, even if this process is killed.
 final class BenchStage {
     let plan: StagePlan
     /// Cluster with jobs and outcomes, for producers and readers.
@@ -133,6 +133,9 @@ final class BenchStage {
         try processes.check()
     }
 
+    /// Throws when a process has ended that should run, with the end of its log. For the time before the first phase.
+    func check() throws(CommandFailure) { try processes.check() }
+
     /// Whether all actions have been carried out to their end.
     var isSettled: Bool { actions.isSettled }
 
@@ -142,7 +145,8 @@ final class BenchStage {
         let length = max(0, (.now - start) / .seconds(1))
         var series = sampler.stop()
         series.start = start
-        var bad = processes.end(processes.workers.map { .worker($0) }, within: .seconds(60))
+        var bad = actions.badEndings
+        bad += processes.end(processes.workers.map { .worker($0) }, within: .seconds(60))
         bad += processes.end([.simulator], within: .seconds(10))
         bad += processes.end([.kafka], within: .seconds(10))
         let all = series.processes.indices.map { index in

@@ -9,6 +9,8 @@ struct StageActions {
     private enum Step {
         case signal(StageSlot, Int32)
         case awaitEnd(StageSlot)
+        /// Like `awaitEnd`, for a process that was asked to stop in order: another ending fails the run.
+        case awaitOrderlyEnd(StageSlot)
         case pause(Double)
         case start(StageSlot)
         case awaitReady(StageSlot)
@@ -23,6 +25,8 @@ struct StageActions {
         var since: Double
         /// Index of the annotation.
         var annotation: Int
+        /// Whether the process that the first step waits for was killed, because it did not end in time.
+        var isKilled = false
     }
 
     /// Seconds for an orderly end, after which a process is killed.
@@ -36,6 +40,8 @@ struct StageActions {
     private let faults: FaultTimeline
     private var nextWorker: Int
     private(set) var annotations: [RunResult.Annotation] = []
+    /// Processes that were asked to stop and did not end in order, in words.
+    private(set) var badEndings: [String] = []
 
     init(_ plan: StagePlan) {
         // A stable sort: actions of the same time keep their order.
@@ -55,9 +61,10 @@ struct StageActions {
         begin(now: now, processes)
         for index in operations.indices {
             while let step = operations[index].steps.first,
-                try carryOut(step, since: operations[index].since, now: now, processes)
+                try carryOut(step, of: index, now: now, processes)
             {
                 operations[index].steps.removeFirst()
+                operations[index].isKilled = false
                 operations[index].since = now
             }
             if operations[index].steps.isEmpty { annotations[operations[index].annotation].until = now }
@@ -110,7 +117,7 @@ struct StageActions {
         _ kind: StagePlan.ActionKind, _ concerned: Set<StageSlot>, now: Double, _ processes: StageProcesses
     ) {
         func restart(_ slot: StageSlot) -> [Step] {
-            [.signal(slot, SIGTERM), .awaitEnd(slot), .start(slot), .awaitReady(slot)]
+            [.signal(slot, SIGTERM), .awaitOrderlyEnd(slot), .start(slot), .awaitReady(slot)]
         }
         func freeze(_ slot: StageSlot, _ seconds: Double) -> [Step] {
             [.signal(slot, SIGSTOP), .pause(seconds), .signal(slot, SIGCONT)]
@@ -139,15 +146,15 @@ struct StageActions {
             steps = [.start(slot), .awaitReady(slot)]
         case .removeWorker:
             text = "\(concerned.map(\.description).joined()) is removed"
-            steps = concerned.flatMap { [.signal($0, SIGTERM), .awaitEnd($0), .remove($0)] }
+            steps = concerned.flatMap { [.signal($0, SIGTERM), .awaitOrderlyEnd($0), .remove($0)] }
         case .rollingRestart:
             text = "all workers are restarted in turn"
             steps = present(processes).flatMap { restart(.worker($0)) }
         case .outage(let seconds):
             text = "the simulator is away"
             steps = [
-                .signal(.simulator, SIGTERM), .awaitEnd(.simulator), .pause(seconds), .start(.simulator),
-                .awaitReady(.simulator),
+                .signal(.simulator, SIGTERM), .awaitOrderlyEnd(.simulator), .pause(seconds),
+                .start(.simulator), .awaitReady(.simulator),
             ]
         case .pauseKafka(let seconds):
             text = "Kafka is paused"
@@ -162,21 +169,29 @@ struct StageActions {
 
     /// - Returns: whether the step is complete.
     private mutating func carryOut(
-        _ step: Step, since: Double, now: Double, _ processes: StageProcesses
+        _ step: Step, of operation: Int, now: Double, _ processes: StageProcesses
     ) throws(CommandFailure) -> Bool {
+        let since = operations[operation].since
         switch step {
         case .signal(let slot, let signal):
             processes.signal(slot, signal)
             return true
         case .awaitEnd(let slot):
             if processes.hasEnded(slot) { return true }
-            if now - since > Self.endLimit {
-                annotations.append(
-                    RunResult.Annotation(
-                        at: now, kind: .note, text: "\(slot) did not end in time and is killed"))
-                processes.signal(slot, SIGKILL)
-            }
+            kill(slot, of: operation, now: now, processes)
             return false
+        case .awaitOrderlyEnd(let slot):
+            guard processes.hasEnded(slot) else {
+                kill(slot, of: operation, now: now, processes)
+                return false
+            }
+            if let ending = processes.badEnding(slot) {
+                let text =
+                    operations[operation].isKilled ? "\(slot) did not end in time and was killed" : ending
+                badEndings.append(text)
+                annotations.append(RunResult.Annotation(at: now, kind: .note, text: text))
+            }
+            return true
         case .pause(let seconds): return now - since >= seconds
         case .start(let slot):
             if slot == .simulator { processes.faults = faults.remaining(after: .seconds(now)) }
@@ -192,5 +207,16 @@ struct StageActions {
             processes.remove(slot)
             return true
         }
+    }
+
+    /// Kills a process that exceeds the limit of its end, once.
+    private mutating func kill(
+        _ slot: StageSlot, of operation: Int, now: Double, _ processes: StageProcesses
+    ) {
+        guard !operations[operation].isKilled, now - operations[operation].since > Self.endLimit else {
+            return
+        }
+        operations[operation].isKilled = true
+        processes.signal(slot, SIGKILL)
     }
 }
