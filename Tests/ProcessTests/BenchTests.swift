@@ -190,6 +190,45 @@ struct BenchTests {
         #expect(fast.standardError.contains("above the cap of 200"), "\(fast.standardError)")
     }
 
+    @Test func scenarioAndEarlierResultsAreNotOverwritten() throws {
+        let directory = try TemporaryDirectory("bench")
+        let text =
+            "name: mine\nloads: [{name: a, arrivals: {rate: 1/s}}]\nphases: [{name: main, duration: 1s}]\n"
+        let path = try directory.write(text, to: "scenario.yaml")
+        let own = try bench([path, "--out", directory.path])
+        #expect(own.exit == .status(65))
+        #expect(own.standardError.contains("has a file scenario.yaml, which a run would overwrite"))
+        #expect(directory.read("scenario.yaml") == text)
+        for file in ["result.json", "1-10/result.json"] {
+            let earlier = try TemporaryDirectory("bench")
+            try FileManager.default.createDirectory(
+                atPath: earlier.file("1-10"), withIntermediateDirectories: true)
+            try earlier.write("{}", to: file)
+            let run = try bench([path, "--out", earlier.path])
+            #expect(run.exit == .status(65))
+            #expect(run.standardError.contains("has a file \(file)"), "\(run.standardError)")
+            #expect(earlier.read(file) == "{}")
+        }
+    }
+
+    @Test func searchForAnotherMachineStaysBelowTheCap() throws {
+        let scenario = try LoadScenario.read(
+            """
+            name: staging
+            target:
+              kind: staging
+              apns: {host: push.example.com, key-file: k.p8, key-id: A, team-id: B, tokens-file: t.txt, rate-cap: 90}
+            loads: [{name: a, arrivals: {rate: 10/s}}, {name: b, arrivals: {rate: 5/s}}]
+            phases: [{name: main, duration: 1s}, {name: high, duration: 1s, rate-factor: 2}]
+            """, name: "staging")
+        let runner = BenchRun(directory: "/", consent: .init(), isQuiet: true, stop: StopSignals())
+        let factor = try runner.greatestFactor(scenario)
+        #expect(abs(factor - 3) < 1e-6)
+        let greatest = try LoadScenario.read(
+            scenario.text, name: "staging", overrides: scenario.overrides(multiplyingRatesBy: factor))
+        #expect(greatest.highestRate <= 90)
+    }
+
     @Test func missedThresholdFailsTheRunWithItsResult() throws {
         let directory = try TemporaryDirectory("bench")
         let path = try directory.write(

@@ -74,18 +74,20 @@ struct StagePlanTests {
             "# mine\n\n\(String(repeating: "0A", count: 32))\r\n  0123456789abcdef\n", to: "tokens.txt")
         var server = StagePlan.Server(
             host: "api.sandbox.push.apple.com", keyFile: "k.p8", keyID: "ABC123DEFG", teamID: "DEF123GHIJ")
+        var confirmed: [String] = []
         func refusal(_ rate: Double = 100) -> String? {
             self.refusal {
                 $0.apns = .server(server)
                 $0.highestRate = rate
+                $0.consent.hosts = confirmed
             }
         }
         #expect(refusal()?.contains("name a file with the device tokens") == true)
         server.allowList = list
         #expect(refusal()?.contains("--confirm-host api.sandbox.push.apple.com") == true)
-        server.confirmedHost = "api.push.apple.com"
+        confirmed = ["api.push.apple.com"]
         #expect(refusal()?.contains("not `api.push.apple.com`") == true)
-        server.confirmedHost = server.host
+        confirmed.append(server.host)
         #expect(refusal() == nil)
         #expect(refusal(201)?.contains("201.0 jobs per second, above the cap of 200.0") == true)
         #expect(refusal(.infinity)?.contains("a load has no greatest rate") == true)
@@ -93,7 +95,7 @@ struct StagePlanTests {
         #expect(refusal()?.contains("at most 10000") == true)
         server.rateCap = 100
         #expect(
-            try server.checked(highestRate: 50) == [
+            try server.checked(highestRate: 50, confirmedHosts: confirmed) == [
                 Array(String(repeating: "0a", count: 32).utf8), Array("0123456789abcdef".utf8),
             ])
 
@@ -119,13 +121,236 @@ struct StagePlanTests {
                 phases: [{name: main, duration: 1s, rate-factor: 2}]
                 """, name: "staging")
             return try StagePlan(
-                scenario, directory: "/", confirmedHost: "push.example.com",
+                scenario, directory: "/", consent: .init(hosts: ["push.example.com"]),
                 traces: [0: ArrivalTrace("0\n0.5\n", name: "trace")])
         }
         #expect(try plan("rate: 10/s").highestRate == 20)
         #expect(try plan("rate: 10/s").ratesPerSecond == [150, 50])
         #expect(try plan("kind: closed, in-flight: 3").highestRate == .infinity)
         #expect(try plan("kind: trace, file: times.csv").highestRate == .infinity)
+    }
+
+    @Test func appsDivideTheCapByTheRatesOfTheirLoads() throws {
+        let scenario = try LoadScenario.read(
+            """
+            name: staging
+            target:
+              kind: staging
+              apns: {host: push.example.com, key-file: k.p8, key-id: A, team-id: B, tokens-file: tokens.txt}
+            apps: [{name: shop, share: 1}, {name: bank, share: 1}]
+            loads:
+              - {name: campaign, arrivals: {rate: 150/s}, apps: {shop: 1}}
+              - {name: alerts, arrivals: {rate: 30/s}, apps: {bank: 1}}
+              - {name: both, arrivals: {rate: 20/s}}
+            phases: [{name: main, duration: 1s}]
+            """, name: "staging")
+        let plan = try StagePlan(scenario, directory: "/", consent: .init(), traces: [:])
+        #expect(plan.ratesPerSecond == [160, 40])
+    }
+
+    // MARK: Settings
+
+    /// Message that refuses settings of the workers and of the app; nil: none.
+    private func refusal(workers: String?, app: String? = nil, elsewhere: Bool) throws -> String? {
+        let directory = try TemporaryDirectory("tokens")
+        let list = try directory.write(String(repeating: "0a", count: 32), to: "tokens.txt")
+        let settings = try workers.map { try ConfigurationValue.parse($0, name: "settings") }
+        let ofApp = try app.map { try ConfigurationValue.parse($0, name: "settings") }
+        return refusal { plan in
+            plan.workers.settings = settings
+            plan.apps[0].settings = ofApp
+            guard elsewhere else { return }
+            plan.apns = .server(
+                StagePlan.Server(
+                    host: "push.example.com", keyFile: "k.p8", keyID: "A", teamID: "B", allowList: list))
+            plan.consent.hosts = ["push.example.com"]
+        }
+    }
+
+    @Test(
+        arguments: [
+            ("apns: {host: api.push.apple.com}", "workers.settings.apns.host"),
+            ("apns: {host: [localhost]}", "workers.settings.apns.host"),
+            ("apns: {proxy: {host: proxy.example.com}}", "workers.settings.apns.proxy.host"),
+            ("credentials: {team: {host: 10.0.0.1}}", "workers.settings.credentials.team.host"),
+            (
+                "credentials: {team: {environment: production}}",
+                "workers.settings.credentials.team.environment"
+            ),
+            (
+                "apps: [{name: a}, {name: b, credential: {environment: development}}]",
+                "workers.settings.apps[1].credential.environment"
+            ),
+            ("kafka: {bootstrap-servers: kafka:9092}", "workers.settings.kafka.bootstrap-servers"),
+            ("kafka: {group-id: sluice}", "workers.settings.kafka.group-id"),
+            ("kafka: {topics: {jobs: sluice.jobs}}", "workers.settings.kafka.topics.jobs"),
+        ])
+    func settingsThatNameAnotherMachineAreRefused(settings: String, path: String) throws {
+        let text = try refusal(workers: settings, elsewhere: false)
+        #expect(text?.hasPrefix("\(path): ") == true, "\(text ?? "no refusal")")
+    }
+
+    @Test func settingsOfThisMachineAreGood() throws {
+        for settings in [
+            "apns: {host: localhost, environment: development, connections: 4}",
+            "credentials: {team: {environment: development, host: 127.0.0.1}}",
+            "apps: [{name: a, weight: 2}]",
+            "kafka: {consumer-properties: {session.timeout.ms: 4000}}", "delivery: {retry: {initial: 1s}}",
+        ] {
+            #expect(try refusal(workers: settings, elsewhere: false) == nil, "\(settings)")
+        }
+        #expect(try refusal(workers: nil, app: "{rate-per-second: 5, burst: 2}", elsewhere: false) == nil)
+        #expect(
+            try refusal(workers: nil, app: "credential: {host: push.example.com}", elsewhere: false)?
+                .hasPrefix("apps[0].settings.credential.host: `push.example.com` is not this machine") == true
+        )
+    }
+
+    @Test(
+        arguments: [
+            ("apns: {host: localhost}", "apns.host"), ("apns: {port: 2197}", "apns.port"),
+            ("apns: {environment: production}", "apns.environment"),
+            ("apns: {proxy: {host: localhost}}", "apns.proxy"),
+            ("credentials: {team: {port: 2197}}", "credentials.team.port"),
+            ("credentials: {more: {environment: production}}", "credentials.more.environment"),
+            ("apps: []", "apps"), ("kafka: {topics: {jobs: sluice.jobs}}", "kafka.topics.jobs"),
+        ])
+    func settingsCannotReplaceTheServerOfAnotherMachine(settings: String, path: String) throws {
+        let text = try refusal(workers: settings, elsewhere: true)
+        #expect(text?.hasPrefix("workers.settings.\(path): ") == true, "\(text ?? "no refusal")")
+    }
+
+    @Test func limitsOfAnAppCannotBeReplacedForAnotherMachine() throws {
+        for (settings, key) in [
+            ("rate-per-second: 1000", "rate-per-second"), ("burst: 1000", "burst"),
+            ("credential: other", "credential"),
+        ] {
+            let text = try refusal(workers: nil, app: settings, elsewhere: true)
+            #expect(text?.hasPrefix("apps[0].settings.\(key): ") == true, "\(text ?? "no refusal")")
+        }
+        #expect(try refusal(workers: "delivery: {shards: 2}", app: "weight: 2", elsewhere: true) == nil)
+    }
+
+    // MARK: Cluster on another machine
+
+    @Test func clusterOnAnotherMachineNeedsAConfirmationAndItsTopics() throws {
+        func refusal(_ servers: String, _ more: (inout StagePlan) -> Void = { _ in }) -> String? {
+            self.refusal {
+                $0.cluster = .given(bootstrapServers: servers, properties: [:])
+                more(&$0)
+            }
+        }
+        #expect(refusal("127.0.0.1:9092,localhost:9093, [::1]:9094") == nil)
+        #expect(refusal("kafka-1:9092,kafka-2:9092")?.contains("--confirm-host kafka-1") == true)
+        #expect(refusal("localhost:9092, SSL://kafka-2:9092")?.contains("--confirm-host kafka-2") == true)
+        #expect(refusal("kafka-1:9092") { $0.consent.hosts = ["kafka"] }?.contains("not `kafka`") == true)
+        #expect(refusal("kafka-1:9092") { $0.consent.hosts = ["kafka-1"] } == nil)
+        #expect(
+            refusal("kafka-1:9092") {
+                $0.consent.hosts = ["kafka-1"]
+                $0.hasNamedTopics = false
+            }?.contains("name the run's own: target.topics.jobs") == true)
+        let other = self.refusal {
+            $0.cluster = .given(bootstrapServers: "localhost", properties: ["bootstrap.servers": "kafka-1"])
+        }
+        #expect(other?.contains("bootstrap.servers is set by target.bootstrap-servers") == true)
+    }
+
+    @Test func workersThatRunElsewhereNeedAnAllowListAndALowRate() throws {
+        let directory = try TemporaryDirectory("tokens")
+        let list = try directory.write(String(repeating: "0a", count: 32), to: "tokens.txt")
+        func plan(
+            _ rate: Int, _ consent: StagePlan.Consent,
+            topics: String = "topics: {jobs: a, outcomes: b, dead-letters: c}",
+            more: String = ""
+        ) throws -> StagePlan {
+            let scenario = try LoadScenario.read(
+                """
+                name: elsewhere
+                target: {kind: kafka, bootstrap-servers: 'kafka-1:9092', \(topics)}
+                workers: {count: 0}
+                loads: [{name: load, arrivals: {rate: \(rate)/s}}]
+                phases: [{name: main, duration: 1s}]
+                \(more)
+                """, name: "elsewhere")
+            return try StagePlan(scenario, directory: "/", consent: consent, traces: [:])
+        }
+        func refusal(_ plan: StagePlan) -> String? {
+            do throws(CommandFailure) {
+                _ = try plan.check()
+                return nil
+            } catch {
+                return error.message
+            }
+        }
+        var consent = StagePlan.Consent()
+        #expect(try refusal(plan(100, consent))?.contains("--confirm-host kafka-1") == true)
+        consent.hosts = ["kafka-1"]
+        #expect(try refusal(plan(100, consent))?.contains("--tokens-file FILE") == true)
+        consent.allowList = list
+        #expect(try plan(100, consent).check() == [Array(String(repeating: "0a", count: 32).utf8)])
+        #expect(try refusal(plan(201, consent))?.contains("above the cap of 200.0") == true)
+        consent.rateCap = 300
+        #expect(try refusal(plan(201, consent)) == nil)
+        #expect(try plan(201, consent).rateLimit == 300)
+        #expect(try refusal(plan(1, consent, topics: "topics: {jobs: a}"))?.contains("target.topics") == true)
+        // A server on this machine says nothing about workers elsewhere.
+        var local = try plan(201, StagePlan.Consent(hosts: ["kafka-1"]))
+        local.apns = .server(
+            StagePlan.Server(host: "localhost", keyFile: "k.p8", keyID: "A", teamID: "B", allowList: list))
+        #expect(refusal(local)?.contains("above the cap of 200.0") == true)
+        #expect(local.rateLimit == 200)
+        // No simulator is started, unless the workers can know its port.
+        guard case .elsewhere = try plan(1, consent).apns else {
+            Issue.record("a simulator that no worker knows")
+            return
+        }
+        guard case .simulator = try plan(1, consent, more: "simulator: {port: 2197}").apns else {
+            Issue.record("no simulator")
+            return
+        }
+        #expect(
+            try refusal(plan(1, consent, more: "actions: [{do: outage, for: 1s}]"))?
+                .contains("an outage needs a simulator") == true)
+    }
+
+    // MARK: Length and size
+
+    @Test func actionAfterTheEndOfTheRunIsRefused() throws {
+        let scenario = try LoadScenario.read(
+            """
+            name: late
+            loads: [{name: load, arrivals: {rate: 1/s}}]
+            phases: [{name: main, duration: 10s}, {name: drain, kind: drain, duration: 5s}]
+            actions: [{at: 15s, do: restart-worker}]
+            """, name: "late")
+        var plan = try StagePlan(scenario, directory: "/", consent: .init(), traces: [:])
+        #expect(throws: CommandFailure.self) { try plan.check() }
+        plan.actions[0].at = 14
+        #expect(try plan.check() == nil)
+    }
+
+    @Test func embeddedClusterHoldsTheEventsOfAllAppsOrIsRefused() throws {
+        func plan(_ apps: Int, _ rate: Int, partitions: String = "") throws -> StagePlan {
+            let names = (0..<apps).map { "{name: app\($0)}" }.joined(separator: ", ")
+            let scenario = try LoadScenario.read(
+                """
+                name: large
+                target: {\(partitions)}
+                workers: {store: without-changelog}
+                devices: {count: 100000, offline-share: 0.5}
+                apps: [\(names)]
+                loads: [{name: load, arrivals: {rate: \(rate)/s}, delivery: hold-while-offline}]
+                phases: [{name: main, duration: 100s}]
+                """, name: "large")
+            return try StagePlan(scenario, directory: "/", consent: .init(), traces: [:])
+        }
+        // Two events of 50,000 devices, for each app.
+        #expect(try plan(1, 0).partitions == StagePlan.partitions(jobs: 100_000, bytes: 650))
+        #expect(try plan(10, 0).partitions == StagePlan.partitions(jobs: 1_000_000, bytes: 650))
+        let failure = #expect(throws: CommandFailure.self) { try plan(1, 1_000_000) }
+        #expect(failure?.message.contains("of an embedded cluster, which gets at most 2,000") == true)
+        #expect(try plan(1, 1_000_000, partitions: "partitions: 100").partitions == 100)
     }
 
     @Test func wrongListOfTokensIsNamedWithItsLine() throws {

@@ -19,6 +19,7 @@ extension BenchCommand {
                 EXIT STATUS
                   0   every threshold holds
                   1   a threshold was missed, or a process failed
+                  65  the directory has results already
                   78  the scenario is wrong
                 """)
 
@@ -64,9 +65,23 @@ extension BenchCommand {
 
         @Option(
             help: ArgumentHelp(
-                "Host of a staging endpoint that the load is meant for. Required for a target of kind staging.",
+                "Host on another machine that the load is meant for: the server of APNs, or the first Kafka broker. "
+                    + "Required for each. Repeat for both.",
                 valueName: "host"))
-        var confirmHost: String?
+        var confirmHost: [String] = []
+
+        @Option(
+            help: ArgumentHelp(
+                "File with the device tokens that may be pushed to. Required when workers elsewhere push, and in place "
+                    + "of target.apns.tokens-file.",
+                valueName: "file"))
+        var tokensFile: String?
+
+        @Option(
+            help: ArgumentHelp(
+                "Greatest rate of pushes to another machine per second, in place of target.apns.rate-cap. Default: 200.",
+                valueName: "n"))
+        var rateCap: Double?
 
         @Flag(name: .shortAndLong, help: "Show no progress.")
         var quiet = false
@@ -77,6 +92,9 @@ extension BenchCommand {
             }
             guard (1...100).contains(repeats) else { throw ValidationError("--repeat: 1 to 100") }
             guard (0.001...1).contains(precision) else { throw ValidationError("--precision: 0.001 to 1") }
+            if let rateCap, !(0.001...10_000).contains(rateCap) {
+                throw ValidationError("--rate-cap: 0.001 to 10000")
+            }
             if findMaxRate, sweep != nil || repeats > 1 {
                 throw ValidationError("--find-max-rate excludes --sweep and --repeat")
             }
@@ -91,8 +109,12 @@ extension BenchCommand {
             let base = try source.read(overrides.all)
             let stop = StopSignals()
             let runner = BenchRun(
-                directory: source.directory, confirmedHost: confirmHost, isQuiet: quiet, stop: stop)
-            let output = try BenchOutput(directory: out ?? BenchOutput.directory(base.name))
+                directory: source.directory,
+                consent: StagePlan.Consent(hosts: confirmHost, allowList: tokensFile, rateCap: rateCap),
+                isQuiet: quiet, stop: stop)
+            let directory = out ?? BenchOutput.directory(base.name)
+            try BenchOutput.checkUnused(directory)
+            let output = try BenchOutput(directory: directory)
             if findMaxRate {
                 try BenchSearch(
                     source: source, overrides: overrides.all, runner: runner, output: output,
@@ -140,15 +162,21 @@ extension BenchCommand {
             table.add("run", "rate/s", "p50 ms", "p99 ms", "lost", "duplicated", "µs/job", "verdict")
             var isPassed = true
             var groups = scenarios.map { name, scenario in
-                Comparison.Group(name: sweep == nil ? name : scenario.overrides.last ?? name, results: [])
+                Comparison.Group(name: scenario.overrides.last ?? name, results: [])
             }
+            // Without a sweep, each run is compared with the first.
+            if sweep == nil { groups = [] }
             for round in 1...repeats {
                 for (index, (name, scenario)) in scenarios.enumerated() {
                     let label = repeats > 1 ? "\(name)-\(round)" : name
                     if !quiet { Terminal.error("run \(label)") }
                     let run = try runner.run(scenario)
                     try output.subdirectory(label).write(run.result)
-                    groups[index].results.append(run.result)
+                    if sweep == nil {
+                        groups.append(Comparison.Group(name: label, results: [run.result]))
+                    } else {
+                        groups[index].results.append(run.result)
+                    }
                     let row = BenchSummary.row(run.result)
                     let isRight = run.result.isPassed && run.badEndings.isEmpty
                     isPassed = isPassed && isRight
@@ -178,6 +206,26 @@ struct BenchOutput {
             throw CommandFailure(
                 .unavailable, "can't make the directory \(directory): \(error.localizedDescription)")
         }
+    }
+
+    /// Files that a run, a sweep or a search writes.
+    private static let files = [
+        "result.json", "report.html", "scenario.yaml", "comparison.html", "search.json",
+    ]
+
+    /// Throws for a directory whose files a run would overwrite: results, or the scenario itself.
+    static func checkUnused(_ directory: String) throws(CommandFailure) {
+        let manager = FileManager.default
+        let entries = (try? manager.contentsOfDirectory(atPath: directory)) ?? []
+        let present =
+            files.first(where: entries.contains)
+            ?? entries.sorted().map { "\($0)/result.json" }
+            .first { manager.fileExists(atPath: "\(directory)/\($0)") }
+        guard let present else { return }
+        throw CommandFailure(
+            .dataError,
+            "\(directory) has a file \(present), which a run would overwrite; name another directory with --out"
+        )
     }
 
     /// Name of a directory for a scenario that runs now.

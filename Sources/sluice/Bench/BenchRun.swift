@@ -8,8 +8,8 @@ import SluiceModel
 struct BenchRun {
     /// Directory that relative names of files in the scenario are relative to.
     var directory: String
-    /// Host that the command line confirms; nil: none.
-    var confirmedHost: String?
+    /// Permission of the command line to reach other machines.
+    var consent: StagePlan.Consent
     /// Whether no progress is shown.
     var isQuiet: Bool
     let stop: StopSignals
@@ -24,8 +24,7 @@ struct BenchRun {
     /// - Throws: when a process or thread failed; when a stop was requested.
     func run(_ scenario: LoadScenario) throws(CommandFailure) -> Output {
         let traces = try traces(scenario)
-        let plan = try StagePlan(
-            scenario, directory: directory, confirmedHost: confirmedHost, traces: traces)
+        let plan = try plan(scenario, traces)
         let files = try LocalFiles()
         do throws(CommandFailure) {
             return try run(scenario, plan, traces, files)
@@ -37,6 +36,19 @@ struct BenchRun {
             }
             throw error
         }
+    }
+
+    /// Greatest factor of a scenario's rates that another machine's rate cap permits; infinite without a cap.
+    func greatestFactor(_ scenario: LoadScenario) throws(CommandFailure) -> Double {
+        let plan = try plan(scenario, traces(scenario))
+        // Less by a trifle, because products are rounded.
+        return plan.rateLimit.map { $0 / plan.highestRate * (1 - 1e-9) } ?? .infinity
+    }
+
+    private func plan(
+        _ scenario: LoadScenario, _ traces: [Int: ArrivalTrace]
+    ) throws(CommandFailure) -> StagePlan {
+        try StagePlan(scenario, directory: directory, consent: consent, traces: traces)
     }
 
     private func traces(_ scenario: LoadScenario) throws(CommandFailure) -> [Int: ArrivalTrace] {
@@ -144,7 +156,7 @@ struct BenchRun {
     /// Waits for a hundredth of a second, and lets the stage carry out what is due.
     private func pause(_ stage: BenchStage, now: Double?) throws(CommandFailure) {
         if stop.isRequested { throw LocalStage.stopped }
-        if let now { try stage.tick(now: now) }
+        if let now { try stage.tick(now: now) } else { try stage.check() }
         usleep(10_000)
     }
 
@@ -180,7 +192,7 @@ struct BenchRun {
                     at: scenario.mainSpans.first?.lowerBound ?? 0, kind: .note,
                     text: "the generator was the limit: \(generator.reason)"))
         }
-        for ending in stage.badEndings {
+        for ending in stage.badEndings where !annotations.contains(where: { $0.text == ending }) {
             annotations.append(RunResult.Annotation(at: phases.last?.to ?? 0, kind: .note, text: ending))
         }
         var environment = stage.environment

@@ -29,8 +29,13 @@ struct BenchSearch {
                 .configuration,
                 "--find-max-rate needs a load with a rate in a main phase; a closed loop has none")
         }
+        let most = max(base, base * (try runner.greatestFactor(scenario)))
         var search = RateSearch(start: base, precision: precision)
         while let next = search.next {
+            guard next.rate <= most else {
+                search.record(isPassed: false)
+                continue
+            }
             let tried = try source.read(
                 overrides + scenario.overrides(multiplyingRatesBy: next.rate / base))
             if !runner.isQuiet {
@@ -53,9 +58,9 @@ struct BenchSearch {
             if search.confirmed != nil { try output.write(run.result) }
         }
         let report = Report(
-            rate: search.confirmed, failedRate: search.failed,
+            rate: search.confirmed, failedRate: search.failed.flatMap { $0 <= most ? $0 : nil },
             isLimitedByGenerator: search.isLimitedByGenerator,
-            probes: search.probes)
+            probes: search.probes.filter { $0.rate <= most })
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.prettyPrinted, .sortedKeys]
         try output.write([("search.json", try encoder.encode(report))])
@@ -63,7 +68,10 @@ struct BenchSearch {
         guard let rate = search.confirmed else {
             throw CommandFailure(.failure, "no rate passed; the results are in \(output.path)")
         }
-        let more = search.isLimitedByGenerator ? " at least; the generator was the limit above" : ""
+        let more =
+            search.isLimitedByGenerator
+            ? " at least; the generator was the limit above"
+            : report.failedRate == nil && most.isFinite ? " at least; the rate cap was the limit" : ""
         Terminal.output("  \(Numbers.grouped(Int(rate.rounded())))/s\(more)")
         Terminal.output("  \(output.path)")
     }

@@ -21,6 +21,9 @@ extension StagePlan {
             throw wrong("topics: jobs, outcomes, dead letters and changelog must be four different topics")
         }
         try checkActions()
+        try checkCluster()
+        try checkSettings()
+        let isForWorkersElsewhere = workers.count == 0 && otherClusterHost != nil
         switch apns {
         case .simulator(let simulator):
             if workers.count == 0, simulator.port == 0 {
@@ -37,7 +40,18 @@ extension StagePlan {
             if hasOutage, simulator.faults.repeats != nil {
                 throw wrong("an outage ends the timeline of faults: leave out its `repeat`, or the outage")
             }
-            return nil
+        case .elsewhere:
+            guard workers.count == 0 else {
+                throw CommandFailure(.internalError, "the workers of this run have no server")
+            }
+            if case .embedded = cluster {
+                throw wrong(
+                    "workers that run elsewhere can't reach an embedded cluster; use target.kind kafka")
+            }
+            if hasOutage {
+                throw wrong(
+                    "an outage needs a simulator of this run: set simulator.port, or leave out the outage")
+            }
         case .server(let server):
             if apps.contains(where: { $0.credential == .refused }) {
                 throw wrong("a credential that is refused needs a simulator of this run")
@@ -45,8 +59,101 @@ extension StagePlan {
             if hasOutage {
                 throw wrong("an outage needs a simulator of this run, but the target is \(server.host)")
             }
-            return try server.checked(highestRate: highestRate)
+            let tokens = try server.checked(highestRate: highestRate, confirmedHosts: consent.hosts)
+            // Workers elsewhere need list and cap even if the plan's server is this machine.
+            if !isForWorkersElsewhere { return tokens }
         }
+        guard isForWorkersElsewhere else { return nil }
+        return try Self.checkedLoad(
+            "workers that run elsewhere", "may push to devices of people", allowList: allowList,
+            rateCap: rateCap, highestRate: highestRate)
+    }
+
+    /// File with the device tokens that may be pushed to; nil: none is named.
+    private var allowList: String? {
+        if case .server(let server) = apns {
+            server.allowList ?? consent.allowList
+        } else {
+            consent.allowList
+        }
+    }
+
+    private var rateCap: Double {
+        if case .server(let server) = apns { server.rateCap } else { consent.rateCap ?? Self.standardRateCap }
+    }
+
+    /// Greatest rate of jobs that another machine may get, per second; nil: no limit.
+    var rateLimit: Double? {
+        if case .server(let server) = apns, !Server.isThisMachine(server.host) { return server.rateCap }
+        return workers.count == 0 && otherClusterHost != nil ? rateCap : nil
+    }
+
+    /// First host of a given cluster that is not this machine; nil without such a host.
+    var otherClusterHost: String? {
+        guard case .given(let servers, _) = cluster else { return nil }
+        return servers.split(separator: ",").lazy.map { Self.host(ofServer: $0) }
+            .first { !Server.isThisMachine($0) }
+    }
+
+    /// Host of a bootstrap server: the part between `PROTOCOL://` and the port.
+    private static func host(ofServer text: Substring) -> String {
+        var text = text.drop { $0 == " " }
+        if let scheme = text.firstRange(of: "://") { text = text[scheme.upperBound...] }
+        if text.hasPrefix("[") { return String(text.dropFirst().prefix { $0 != "]" }) }
+        return String(text.prefix { $0 != ":" && $0 != " " })
+    }
+
+    /// Jobs in a cluster on another machine may be somebody else's business: such a cluster needs a confirmation, and
+    /// topics that the scenario names.
+    private func checkCluster() throws(CommandFailure) {
+        guard case .given(_, let properties) = cluster else { return }
+        for name in ["bootstrap.servers", "metadata.broker.list"]
+        where properties[name] != nil || properties["\(name)-file"] != nil {
+            throw CommandFailure(
+                .configuration, "target.properties: \(name) is set by target.bootstrap-servers")
+        }
+        guard let host = otherClusterHost else { return }
+        guard consent.hosts.contains(host) else {
+            throw CommandFailure(
+                .configuration,
+                "\(host): is a Kafka broker on another machine, whose workers would push the load's jobs; confirm with --confirm-host \(host)\(Self.given(consent.hosts))"
+            )
+        }
+        guard hasNamedTopics else {
+            throw CommandFailure(
+                .configuration,
+                "\(host): is a Kafka broker on another machine, where topics have jobs of others; name the run's own: target.topics.jobs, outcomes and dead-letters"
+            )
+        }
+    }
+
+    /// Confirmed hosts, for a message.
+    fileprivate static func given(_ hosts: [String]) -> String {
+        hosts.isEmpty ? "" : ", not " + hosts.map { "`\($0)`" }.joined(separator: ", ")
+    }
+
+    /// Checks a load that may reach devices of people, which needs an allow-list and a rate below the cap.
+    /// - Returns: the tokens that may be pushed to.
+    fileprivate static func checkedLoad(
+        _ subject: String, _ reason: String, allowList: String?, rateCap: Double, highestRate: Double
+    ) throws(CommandFailure) -> [[UInt8]] {
+        func wrong(_ text: String) -> CommandFailure { CommandFailure(.configuration, "\(subject): \(text)") }
+        guard rateCap > 0, rateCap <= Server.mostRate else {
+            throw wrong("the rate cap must be above 0 and at most 10000 pushes per second, not \(rateCap)")
+        }
+        guard let allowList else {
+            throw wrong(
+                "\(reason); name a file with the device tokens that may be pushed to, one on each line: --tokens-file FILE"
+            )
+        }
+        guard highestRate <= rateCap else {
+            throw wrong(
+                highestRate.isFinite
+                    ? "the loads' greatest rate is \(highestRate) jobs per second, above the cap of \(rateCap)"
+                    : "a load has no greatest rate; use loads with a rate of at most \(rateCap) jobs per second"
+            )
+        }
+        return try Server.tokens(file: allowList)
     }
 
     private var hasOutage: Bool {
@@ -73,6 +180,9 @@ extension StagePlan {
                 CommandFailure(.configuration, "actions: at \(action.at) s: \(text)")
             }
             guard action.at.isFinite, action.at >= 0 else { throw wrong("a time from 0 on is needed") }
+            guard action.at < length else {
+                throw wrong("the run has ended by then; it lasts at most \(length) s, drain included")
+            }
             func mustExist(_ number: Int) throws(CommandFailure) {
                 guard !numbers.contains(number) else { return }
                 let list = numbers.map(String.init).joined(separator: ", ")
@@ -131,40 +241,22 @@ extension StagePlan.Server {
     /// Checks the server. Pushes to another machine reach devices of people, so such a server needs an allow-list, a rate
     /// below the cap, and a confirmation.
     /// - Returns: the tokens that may be pushed to; nil: any.
-    func checked(highestRate: Double) throws(CommandFailure) -> [[UInt8]]? {
+    func checked(highestRate: Double, confirmedHosts: [String]) throws(CommandFailure) -> [[UInt8]]? {
         func wrong(_ text: String) -> CommandFailure { CommandFailure(.configuration, "\(host): \(text)") }
         guard (1...65_535).contains(port) else {
             throw wrong("a port from 1 to 65535 is needed, not \(port)")
         }
-        guard rateCap > 0, rateCap <= Self.mostRate else {
-            throw wrong("the rate cap must be above 0 and at most 10000 pushes per second, not \(rateCap)")
+        if Self.isThisMachine(host) { return try allowList.map(Self.tokens) }
+        let reason = "is not this machine, so pushes reach devices of people"
+        if allowList != nil, !confirmedHosts.contains(host) {
+            throw wrong("\(reason); confirm with --confirm-host \(host)\(StagePlan.given(confirmedHosts))")
         }
-        if allowList == nil, Self.isThisMachine(host) { return nil }
-        guard let allowList else {
-            throw wrong(
-                "is not this machine, so pushes reach devices of people; name a file with the device tokens that may be pushed to, one on each line"
-            )
-        }
-        if !Self.isThisMachine(host) {
-            guard confirmedHost == host else {
-                let given = confirmedHost.map { ", not `\($0)`" } ?? ""
-                throw wrong(
-                    "is not this machine, so pushes reach devices of people; confirm with --confirm-host \(host)\(given)"
-                )
-            }
-            guard highestRate <= rateCap else {
-                throw wrong(
-                    highestRate.isFinite
-                        ? "the loads' greatest rate is \(highestRate) jobs per second, above the cap of \(rateCap)"
-                        : "a load has no greatest rate; use loads with a rate of at most \(rateCap) jobs per second"
-                )
-            }
-        }
-        return try Self.tokens(file: allowList)
+        return try StagePlan.checkedLoad(
+            host, reason, allowList: allowList, rateCap: rateCap, highestRate: highestRate)
     }
 
     /// Reads device tokens, one on each line. Blank lines and lines that begin with `#` are left out.
-    private static func tokens(file: String) throws(CommandFailure) -> [[UInt8]] {
+    fileprivate static func tokens(file: String) throws(CommandFailure) -> [[UInt8]] {
         let bytes: [UInt8]
         do throws(BoundedFile.Failure) {
             bytes = try BoundedFile.read(file, limit: 256 << 20)

@@ -9,13 +9,14 @@ extension StagePlan {
     ///
     /// - Parameters:
     ///   - directory: directory that relative names of files in the scenario are relative to.
-    ///   - confirmedHost: host that the command line confirms; nil: none.
+    ///   - consent: permission of the command line to reach other machines.
     ///   - traces: traces of the loads that have one.
-    /// - Throws: for a timeline of faults that can't be read.
+    /// - Throws: for a timeline of faults that can't be read; for more jobs than an embedded cluster holds.
     init(
-        _ scenario: LoadScenario, directory: String, confirmedHost: String?, traces: [Int: ArrivalTrace]
+        _ scenario: LoadScenario, directory: String, consent: Consent, traces: [Int: ArrivalTrace]
     ) throws(CommandFailure) {
         self.init()
+        self.consent = consent
         let target = scenario.target
         if let servers = target.bootstrapServers {
             cluster = .given(
@@ -26,6 +27,7 @@ extension StagePlan {
             jobs: target.topics.jobs, outcomes: target.topics.outcomes,
             deadLetters: target.topics.deadLetters,
             changelog: target.topics.changelog)
+        hasNamedTopics = Self.namesTopics(scenario.text)
         group = target.group
         func path(_ name: String) -> String {
             URL(filePath: name, relativeTo: URL(filePath: directory, directoryHint: .isDirectory)).path(
@@ -36,12 +38,16 @@ extension StagePlan {
                 Server(
                     host: server.host, port: server.port, caFile: server.caFile.map(path),
                     keyFile: path(server.keyFile), keyID: server.keyID, teamID: server.teamID,
-                    allowList: server.tokensFile.map(path), rateCap: server.rateCap,
-                    confirmedHost: confirmedHost))
+                    allowList: consent.allowList ?? server.tokensFile.map(path),
+                    rateCap: consent.rateCap ?? server.rateCap))
+        } else if scenario.workers.count == 0, scenario.simulator.port == 0 {
+            // Workers elsewhere can't know a free port, so they have a server of their own.
+            apns = .elsewhere
         } else {
             apns = .simulator(try Self.simulator(scenario))
         }
-        apps = scenario.apps.map { app in
+        let rates = Self.highestRates(scenario)
+        apps = scenario.apps.enumerated().map { index, app in
             let credential: App.Credential =
                 switch app.credential {
                 case .shared: .shared
@@ -49,7 +55,7 @@ extension StagePlan {
                 case .refused: .refused
                 }
             return App(
-                name: app.name, bundle: app.bundle, credential: credential, share: app.share,
+                name: app.name, bundle: app.bundle, credential: credential, share: rates[index],
                 settings: app.settings)
         }
         let store: Store =
@@ -72,7 +78,42 @@ extension StagePlan {
             }
         }
         highestRate = isOpen ? scenario.highestRate : .infinity
-        partitions = target.partitions ?? Self.partitions(scenario, traces)
+        length = scenario.spans.last?.upperBound ?? .infinity
+        if let own = target.partitions {
+            partitions = own
+        } else if case .embedded = cluster {
+            partitions = try Self.partitions(scenario, traces)
+        }
+    }
+
+    /// Greatest rate of each app in any phase, in jobs per second. Without rates, the apps' shares.
+    private static func highestRates(_ scenario: LoadScenario) -> [Double] {
+        var rates = scenario.apps.map { _ in 0.0 }
+        for phase in scenario.phases.indices {
+            var sums = scenario.apps.map { _ in 0.0 }
+            for load in scenario.loads where load.phases.contains(phase) {
+                let shares = scenario.appShares(of: load)
+                let all = shares.reduce(0, +)
+                guard all > 0 else { continue }
+                var rate = load.rate * scenario.phases[phase].rateFactor
+                if case .bursts(let every, let length) = load.arrival { rate *= every / length }
+                for app in sums.indices { sums[app] += rate * shares[app] / all }
+            }
+            rates = zip(rates, sums).map { max($0, $1) }
+        }
+        return rates.contains { $0 > 0 } ? rates : scenario.apps.map(\.share)
+    }
+
+    /// Whether a scenario names its topics of jobs, outcomes and dead letters.
+    private static func namesTopics(_ text: String) -> Bool {
+        guard let document = try? ConfigurationValue.parse(text, name: "scenario"),
+            case .map(let sections) = document.content,
+            case .map(let target)? = sections.first(where: { $0.key == "target" })?.value.content,
+            case .map(let topics)? = target.first(where: { $0.key == "topics" })?.value.content
+        else { return false }
+        return ["jobs", "outcomes", "dead-letters"].allSatisfy { name in
+            topics.contains { $0.key == name && $0.value.content != .empty }
+        }
     }
 
     private static func kind(_ action: LoadScenario.Action) -> ActionKind {
@@ -153,8 +194,13 @@ extension StagePlan {
     }
 
     /// Returns partitions of an embedded cluster that hold all jobs of the run.
-    private static func partitions(_ scenario: LoadScenario, _ traces: [Int: ArrivalTrace]) -> Int {
-        var jobs = Double(scenario.devices.count) * scenario.devices.offlineShare * 2
+    private static func partitions(
+        _ scenario: LoadScenario, _ traces: [Int: ArrivalTrace]
+    ) throws(CommandFailure) -> Int {
+        // Each app of a load that waits for its devices gets an event of each absence and of each return.
+        let waiting = scenario.loads.filter { $0.delivery == .holdWhileOffline }.map(scenario.appShares)
+        let apps = scenario.apps.indices.count { app in waiting.contains { $0[app] > 0 } }
+        var jobs = Double(scenario.devices.count) * scenario.devices.offlineShare * 2 * Double(apps)
         var bytes = 650
         for (index, load) in scenario.loads.enumerated() {
             if let arrivals = scenario.arrivals(of: index, trace: traces[index]) {
@@ -165,6 +211,13 @@ extension StagePlan {
             }
             bytes = max(bytes, load.payloadBytes.upperBound + 300)
         }
-        return partitions(jobs: Int(min(jobs, 1e9)), bytes: bytes)
+        let needed = partitions(jobs: Int(min(jobs, 1e9)), bytes: bytes)
+        guard needed <= mostPartitions else {
+            throw CommandFailure(
+                .configuration,
+                "about \(Numbers.grouped(Int(min(jobs, 1e9)))) jobs need \(Numbers.grouped(needed)) partitions of an embedded cluster, which gets at most \(Numbers.grouped(mostPartitions)): shorten the phases, lower the rates, use target.kind kafka, or set target.partitions for a load that is surely smaller"
+            )
+        }
+        return needed
     }
 }

@@ -8,6 +8,9 @@ struct StagePlan: Sendable {
     var cluster = Cluster.embedded
     var apns = Endpoint.simulator(Simulator())
     var topics = Topics()
+    /// Greatest rate of pushes to another machine by default, per second.
+    static let standardRateCap = 200.0
+
     /// Partitions of the topics of jobs, outcomes and changelog in an embedded cluster. Topics of another cluster keep
     /// their partitions.
     var partitions = 8
@@ -18,9 +21,24 @@ struct StagePlan: Sendable {
     var workers = Workers()
     /// Events in any order.
     var actions: [Action] = []
-    /// Greatest rate of jobs in any phase, per second; infinite when a load has no rate. Must not exceed the rate cap of a
-    /// server on another machine.
+    /// Greatest rate of jobs in any phase, per second; infinite when a load has no rate. Must not exceed ``rateLimit``.
     var highestRate = 0.0
+    /// Longest length of the run in seconds, drain included; infinite when unknown. An action at a later time is refused.
+    var length = Double.infinity
+    /// Permission to reach other machines.
+    var consent = Consent()
+    /// Whether the scenario names the topics of jobs, outcomes and dead letters. A cluster on another machine requires it.
+    var hasNamedTopics = true
+
+    /// Permission of the command line to reach other machines, and the limits there.
+    struct Consent: Sendable {
+        /// Hosts that are confirmed: of a server of APNs, and of a Kafka broker.
+        var hosts: [String] = []
+        /// File with the device tokens that may be pushed to; nil: that of the server.
+        var allowList: String?
+        /// Greatest rate of pushes per second; nil: that of the server, or 200.
+        var rateCap: Double?
+    }
 
     // MARK: Kafka
 
@@ -49,6 +67,8 @@ struct StagePlan: Sendable {
         case simulator(Simulator)
         /// A server that runs already: a simulator elsewhere, or a staging endpoint of APNs.
         case server(Server)
+        /// Whatever server the workers have that run elsewhere. This run starts neither workers nor a simulator.
+        case elsewhere
     }
 
     /// Options of the simulator.
@@ -96,9 +116,7 @@ struct StagePlan: Sendable {
         /// unless the host is this machine.
         var allowList: String?
         /// Greatest rate of pushes, per second, of all workers together.
-        var rateCap = 200.0
-        /// Host that the command line confirms. Must equal ``host`` unless the host is this machine.
-        var confirmedHost: String?
+        var rateCap = StagePlan.standardRateCap
     }
 
     // MARK: Apps and workers
@@ -185,13 +203,17 @@ struct StagePlan: Sendable {
 
     // MARK: Size of an embedded cluster
 
-    /// Returns partitions that hold a whole load. An embedded partition keeps about 5 MB of records.
+    /// Most partitions that a run's own cluster gets.
+    static let mostPartitions = 2_000
+
+    /// Returns partitions that hold a whole load. An embedded partition keeps about 5 MB of records. The result may exceed
+    /// ``mostPartitions``.
     /// - Parameters:
     ///   - jobs: greatest number of jobs of the run.
     ///   - bytes: bytes of a job, or of its outcome if that is larger.
     static func partitions(jobs: Int, bytes: Int) -> Int {
         // Keys spread unevenly, and a record has headers and a frame.
         let records = Double(jobs) * Double(bytes + 200)
-        return min(max(4, Int((records * 1.5 / 5_000_000).rounded(.up))), 2_000)
+        return max(4, Int((records * 1.5 / 5_000_000).rounded(.up)))
     }
 }

@@ -27,7 +27,7 @@ enum StageSlot: Hashable, Sendable, CustomStringConvertible {
     }
 }
 
-/// The processes of a stage: starts them, sends them signals and notices their ends. One thread owns them. Nothing here
+/// The processes of a stage: starts them, sends them signals and notices their ends. A single thread owns them. Nothing here
 /// waits, except ``end(_:within:)`` and ``waitUntilReady(_:stop:)``.
 final class StageProcesses {
     let files: LocalFiles
@@ -165,6 +165,7 @@ final class StageProcesses {
             credential.keyFile = Self.absolute(target.keyFile)
             credential.keyID = target.keyID
             credential.teamID = target.teamID
+        case .elsewhere: throw CommandFailure(.internalError, "the workers of this run have no server")
         }
         var credentials = [credential]
         let rates = plan.ratesPerSecond
