@@ -91,7 +91,7 @@ let package = Package(
         .target(name: "CRocksDBTuning"),
 
         // Replaces malloc and free of the processes that link it: a job takes an eighth less instructions.
-        .systemLibrary(name: "CMimalloc", providers: [.apt(["libmimalloc-dev"])]),
+        .systemLibrary(name: "CTcmalloc", providers: [.apt(["libgoogle-perftools-dev"])]),
 
         .systemLibrary(name: "CEpoll"),
 
@@ -127,7 +127,7 @@ let package = Package(
         .target(
             name: "Gateway",
             dependencies: [
-                "CBuildInfo", "CMimalloc", "Metrics",
+                "CBuildInfo", "CTcmalloc", "Metrics",
                 "Configuration", "SluiceModel", "StreamScheduling", "DeliveryCore", "EventLoop", "HTTP2",
                 "APNS", "Kafka",
                 "RetryStore",
@@ -266,7 +266,8 @@ let package = Package(
         .testTarget(
             name: "ProcessTests",
             dependencies: [
-                "sluice", "HTTP2", "Kafka", "LoadTest", "RetryStore", "CRocksDB", "SluiceModel", "KafkaTestSupport",
+                "sluice", "HTTP2", "Kafka", "LoadTest", "RetryStore", "CRocksDB", "SluiceModel",
+                "KafkaTestSupport",
                 "TestSupport",
             ],
             swiftSettings: strict),

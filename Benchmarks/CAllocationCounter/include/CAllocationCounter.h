@@ -1,6 +1,6 @@
 #pragma once
 // Counts the heap allocations of a thread, or of all threads but one. Linked into sluice-bench only, where it takes the
-// place of malloc and its kin for the whole process and hands each call on to mimalloc's. C++'s operator new is mimalloc's
+// place of malloc and its kin for the whole process and hands each call on to tcmalloc's. C++'s operator new is tcmalloc's
 // own and is not counted.
 #include <stdint.h>
 

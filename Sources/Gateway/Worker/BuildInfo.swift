@@ -1,5 +1,5 @@
 import CBuildInfo
-import CMimalloc
+import CTcmalloc
 import DeliveryCore
 import Glibc
 import HTTP2
@@ -46,22 +46,23 @@ public enum BuildInfo {
             ("librdkafka", KafkaLibrary.version),
             ("OpenSSL", TLSContext.libraryVersion),
             ("RocksDB", RetryStore.libraryVersion),
-            ("mimalloc", allocatesWithMimalloc ? allocatorVersion : "unused"),
+            ("tcmalloc", allocatesWithTcmalloc ? allocatorVersion : "unused"),
         ]
     }
 
-    /// Version of mimalloc, as 2.0.9.
+    /// Version of tcmalloc, as 2.10.
     private static var allocatorVersion: String {
-        // 209 is 2.0.9.
-        let number = mi_version()
-        return "\(number / 100).\(number / 10 % 10).\(number % 10)"
+        var (major, minor): (Int32, Int32) = (0, 0)
+        _ = tc_version(&major, &minor, nil)
+        return "\(major).\(minor)"
     }
 
-    /// Whether memory of `malloc` is mimalloc's. If not, another library of the process replaces `malloc` first.
-    public static var allocatesWithMimalloc: Bool {
-        guard let memory = malloc(64) else { return false }
-        defer { free(memory) }
-        return mi_is_in_heap_region(memory)
+    /// Whether `malloc` is tcmalloc's. If not, another library of the process replaces `malloc` first.
+    private static var allocatesWithTcmalloc: Bool {
+        guard let process = dlopen(nil, RTLD_LAZY) else { return false }
+        defer { dlclose(process) }
+        guard let own = dlsym(process, "malloc") else { return false }
+        return own == dlsym(process, "tc_malloc")
     }
 
     /// Text of `sluice --version`.

@@ -13,7 +13,9 @@ struct JobOptions: ParsableArguments {
         case structured
 
         /// Encodes a job, which is described for binary and for structured mode.
-        func encode(_ binary: @autoclosure () -> EncodedJob, _ structured: @autoclosure () -> EncodedJob)
+        func encode(
+            _ binary: @autoclosure () -> EncodedJob, _ structured: @autoclosure () -> EncodedJob
+        )
             -> EncodedJob
         {
             switch self {
