@@ -90,9 +90,6 @@ let package = Package(
         // Faster memory and checksums for RocksDB, which replace functions of the whole process: a trait, off by default.
         .target(name: "CRocksDBTuning"),
 
-        // Replaces malloc and free of the processes that link it: a job takes an eighth less instructions.
-        .systemLibrary(name: "CTcmalloc", providers: [.apt(["libgoogle-perftools-dev"])]),
-
         .systemLibrary(name: "CEpoll"),
 
         // Files of the simulator's page, embedded.
@@ -127,7 +124,7 @@ let package = Package(
         .target(
             name: "Gateway",
             dependencies: [
-                "CBuildInfo", "CTcmalloc", "Metrics",
+                "CBuildInfo", "Metrics",
                 "Configuration", "SluiceModel", "StreamScheduling", "DeliveryCore", "EventLoop", "HTTP2",
                 "APNS", "Kafka",
                 "RetryStore",

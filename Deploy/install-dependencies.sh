@@ -8,13 +8,13 @@
 # Needs no network and no root, and changes nothing, when all packages are installed.
 set -euo pipefail
 
-build_packages=(libnghttp2-dev libssl-dev librdkafka-dev librocksdb-dev libsimdjson-dev libgoogle-perftools-dev pkg-config make)
+build_packages=(libnghttp2-dev libssl-dev librdkafka-dev librocksdb-dev libsimdjson-dev pkg-config make)
 test_packages=(curl nghttp2-client nghttp2-server nghttp2-proxy nginx h2o kcat python3-h2 python3-jsonschema python3-yaml)
 # Clients and a browser for further tests. Not every release has them, and without them their tests are skipped.
 optional_packages=(python3-confluent-kafka python3-kafka python3-venv chromium)
 # Tools of Deploy/checks, which leave themselves out without them.
 optional_packages+=(prometheus lintian debootstrap shellcheck fakeroot dpkg-dev man-db tmux systemd bash-completion)
-runtime_help='  libnghttp2 >= 1.50, OpenSSL >= 3.0, librdkafka >= 2.0, RocksDB >= 7.7, simdjson >= 3.0 (with headers), tcmalloc (gperftools) >= 2.9, pkg-config'
+runtime_help='  libnghttp2 >= 1.50, OpenSSL >= 3.0, librdkafka >= 2.0, RocksDB >= 7.7, simdjson >= 3.0 (with headers), pkg-config'
 test_help='  curl with HTTP/2, nghttp, h2load, nghttpd, nghttpx (nghttp2), nginx, h2o, kcat, Python 3 with h2, jsonschema and PyYAML'
 
 with_tests=false
@@ -53,8 +53,7 @@ explain_elsewhere() {
 # Without dpkg, libraries that pkg-config finds are enough.
 libraries_found() {
     command -v pkg-config >/dev/null 2>&1 \
-        && pkg-config --exists 'libnghttp2 >= 1.50' 'openssl >= 3.0' 'rdkafka >= 2.0' 'rocksdb >= 7.7' 'simdjson >= 3.0' \
-            'libtcmalloc_minimal >= 2.9'
+        && pkg-config --exists 'libnghttp2 >= 1.50' 'openssl >= 3.0' 'rdkafka >= 2.0' 'rocksdb >= 7.7' 'simdjson >= 3.0'
 }
 
 if ! command -v dpkg-query >/dev/null 2>&1 || ! command -v apt-get >/dev/null 2>&1; then

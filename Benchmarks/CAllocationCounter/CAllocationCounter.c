@@ -11,8 +11,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-// The heap's own functions, under the names that stay when malloc is replaced. They are tcmalloc's, which also has
-// glibc's internal names.
+// glibc's own, under the names that stay when malloc is replaced.
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);

@@ -1,7 +1,6 @@
 #pragma once
 // Counts the heap allocations of a thread, or of all threads but one. Linked into sluice-bench only, where it takes the
-// place of malloc and its kin for the whole process and hands each call on to tcmalloc's. C++'s operator new is tcmalloc's
-// own and is not counted.
+// place of malloc and its kin for the whole process and hands each call on to glibc's. C++'s operator new calls malloc.
 #include <stdint.h>
 
 typedef struct {

@@ -1,7 +1,5 @@
 import CBuildInfo
-import CTcmalloc
 import DeliveryCore
-import Glibc
 import HTTP2
 import Kafka
 import RetryStore
@@ -46,23 +44,7 @@ public enum BuildInfo {
             ("librdkafka", KafkaLibrary.version),
             ("OpenSSL", TLSContext.libraryVersion),
             ("RocksDB", RetryStore.libraryVersion),
-            ("tcmalloc", allocatesWithTcmalloc ? allocatorVersion : "unused"),
         ]
-    }
-
-    /// Version of tcmalloc, as 2.10.
-    private static var allocatorVersion: String {
-        var (major, minor): (Int32, Int32) = (0, 0)
-        _ = tc_version(&major, &minor, nil)
-        return "\(major).\(minor)"
-    }
-
-    /// Whether `malloc` is tcmalloc's. If not, another library of the process replaces `malloc` first.
-    private static var allocatesWithTcmalloc: Bool {
-        guard let process = dlopen(nil, RTLD_LAZY) else { return false }
-        defer { dlclose(process) }
-        guard let own = dlsym(process, "malloc") else { return false }
-        return own == dlsym(process, "tc_malloc")
     }
 
     /// Text of `sluice --version`.

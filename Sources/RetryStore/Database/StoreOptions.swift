@@ -21,6 +21,7 @@ final class StoreOptions: @unchecked Sendable {
     init(
         blockCacheBytes: Int, memtableBytes: Int, isReadOnly: Bool = false, logDirectory: String? = nil
     ) {
+        sluice_return_large_blocks()
         cache = rocksdb_cache_create_lru(blockCacheBytes)
         database = Self.makeDatabase(memtableBytes)
         sluice_set_info_log(database, logDirectory)
