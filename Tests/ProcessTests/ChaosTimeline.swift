@@ -61,9 +61,9 @@ struct ChaosTimeline {
         var instants: [Int64] = []
         for round in 0...max(0, (end - start.lowerBound) / period) {
             for loss in losses {
-                // A second of slack, because the simulator's clock of faults begins a little after its start.
+                // Slack, because the simulator's clock of faults begins after its start, on a busy machine by seconds.
                 let first = start.lowerBound + round * period + loss
-                let last = start.upperBound + round * period + loss + 1_000
+                let last = start.upperBound + round * period + loss + 4_000
                 instants += stride(from: first, through: last, by: 250)
             }
         }
