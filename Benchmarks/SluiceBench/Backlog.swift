@@ -9,7 +9,7 @@ struct Backlog: ParsableArguments {
     @Option(help: "Jobs.") var jobs = 100_000
     @Option(help: "Payload bytes.") var payload = 250
     @Option(help: "So many of a hundred jobs go through the store.") var storedPercent = 0
-    @Flag(inversion: .prefixedNo, help: "All fields are in one header, sluice-fields.") var packed = true
+    @Flag(inversion: .prefixedNo, help: "Jobs are in packed mode.") var packed = true
     @Option(help: "The jobs are of the topics com.example.app<n> to app3.") var firstApp = 0
 
     func validate() throws {
@@ -53,14 +53,16 @@ struct Backlog: ParsableArguments {
             if number % 100 < storedPercent {
                 headers.append(("deliver-at", Array("\(dueMilliseconds)".utf8)))
             }
+            var value = payload
             if packed {
-                headers = JobEncoder.packed(.init(key: [], value: [], headers: headers)).headers
+                value = JobEncoder.packed(.init(key: [], value: payload, headers: headers)).value
+                headers = []
             }
             while true {
                 let result = token.withUnsafeBytes { token in
-                    payload.withUnsafeBytes { payload in
+                    value.withUnsafeBytes { value in
                         producer.produce(
-                            topic, key: token, value: payload, headers: headers.map { ($0.name, $0.value) },
+                            topic, key: token, value: value, headers: headers.map { ($0.name, $0.value) },
                             opaque: 0)
                     }
                 }

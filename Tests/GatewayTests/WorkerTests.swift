@@ -133,14 +133,20 @@ import Testing
                         key: key, value: value,
                         headers: [("apns-topic", "com.example.news"), ("x-trace", nil)]),
                     NewRecord(),
+                    // Headers of a record in packed mode are read for its dead letter only.
+                    NewRecord(
+                        key: "packed", value: "apns-topic:com.example.news\nttl\n", headers: [("x-trace", "1")]),
                 ])
             try bed.produce(10, seed: 6)
             try bed.waitForOutcomes(10)
-            try eventually("there are two dead letters") {
+            try eventually("there are three dead letters") {
                 bed.deadLetters.poll()
-                return bed.deadLetters.records.count == 2
+                return bed.deadLetters.records.count == 3
             }
-            let letter = try #require(bed.deadLetters.records.first { $0.key != nil })
+            let packed = try #require(bed.deadLetters.records.first { $0.keyText == "packed" })
+            #expect(packed.header("x-trace") == "1")
+            #expect(packed.header("sluice-error-rule") == "packed-line")
+            let letter = try #require(bed.deadLetters.records.first { $0.keyText == key })
             #expect(letter.keyText == key)
             #expect(letter.valueText == value)
             #expect(letter.headers.prefix(2).map(\.name) == ["apns-topic", "x-trace"])
@@ -149,8 +155,8 @@ import Testing
             #expect(letter.header("sluice-source-topic") == bed.kafka.topic("jobs"))
             #expect(Int(letter.header("sluice-source-offset") ?? "") != nil)
             let result = bed.stop(worker)
-            #expect(result.snapshot.totals.deadLetters == 2)
-            #expect(try bed.committed() == 12)
+            #expect(result.snapshot.totals.deadLetters == 3)
+            #expect(try bed.committed() == 13)
         }
     }
 

@@ -160,8 +160,8 @@ struct Malformed: Sendable, CustomTestStringConvertible {
         Malformed("another content-type", "content-type", .contentType) {
             .push([("content-type", "text/plain")])
         },
-        Malformed("line without a name", "sluice-fields", .packedLine) {
-            .push([("sluice-fields", "ttl:60\n60")])
+        Malformed("packed line without a colon", "fields", .packedLine) {
+            TestRecord(key: TestRecord.token, value: "ttl:60\n60")
         },
         Malformed("several CloudEvents", "content-type", .contentType) {
             .push([("content-type", "application/cloudevents-batch+json")])

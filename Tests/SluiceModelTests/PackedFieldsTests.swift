@@ -2,13 +2,14 @@ import Testing
 
 @testable import SluiceModel
 
-/// Jobs whose fields are in the header `sluice-fields`.
+/// Jobs in packed mode: lines of fields before the payload.
 @Suite struct PackedFieldsTests {
     let decoder = TestDecoder()
+    private let valid = "apns-topic:com.example.app\napns-push-type:alert\n"
 
-    private func record(_ lines: String, value: String = TestRecord.payload) -> TestRecord {
-        TestRecord(key: TestRecord.token, value: value, headers: [("sluice-fields", lines)])
-    }
+    private func record(_ value: String) -> TestRecord { TestRecord(key: TestRecord.token, value: value) }
+
+    private func push(_ lines: String) -> TestRecord { record("\(lines)\n\(TestRecord.payload)") }
 
     @Test func everyJobOfTheEncoderIsTheSameWhenPacked() throws {
         var push = PushDescription(
@@ -27,109 +28,119 @@ import Testing
         cancel.apnsID = "00112233-4455-6677-8899-aabbccddeeff"
         for job in [JobEncoder.binary(push), JobEncoder.binary(cancel)] {
             let packed = JobEncoder.packed(job)
-            #expect(packed.headers.count == 1)
+            #expect(packed.headers.isEmpty)
             #expect(try decoder.decode(TestRecord(packed)).get() == decoder.decode(TestRecord(job)).get())
         }
     }
 
-    @Test func lastLineFeedMayBeLeftOutAndNamesIgnoreCase() throws {
-        let push = try #require(decoder.push(record("APNS-Topic:com.example.app\napns-push-type:alert")))
+    @Test func namesIgnoreCaseAndLinesHaveAnyOrder() throws {
+        let push = try #require(decoder.push(push("APNS-Push-Type:alert\napns-topic:com.example.app\n")))
         #expect(push.topic == "com.example.app")
-        #expect(decoder.push(record("apns-push-type:alert\napns-topic:com.example.app\n")) != nil)
+        #expect(push.payload == TestRecord.payload)
     }
 
-    @Test func otherHeadersStandBesideThePackedOnes() throws {
-        var packed = record("apns-topic:com.example.app\napns-push-type:alert\n")
-        packed.headers.append((name: "apns-priority", value: Array("5".utf8)))
-        packed.headers.append((name: "traceparent", value: Array("00-a".utf8)))
-        let push = try #require(decoder.push(packed))
-        #expect(push.priority == .powerAware)
-        #expect(push.headers == ["traceparent: 00-a"])
+    @Test func payloadIsAllBytesAfterTheFirstEmptyLine() throws {
+        let payload = "\n { \"a\": 1 }\n\n"
+        #expect(try #require(decoder.push(record("\(valid)\n\(payload)"))).payload == payload)
     }
 
     @Test(arguments: [
-        (
-            "apns-topic:com.example.app\napns-topic:com.example.app\napns-push-type:alert", "apns-topic",
-            JobRule.doubled
-        ),
-        ("apns-topic:com.example.app\napns-push-type:alert\nno colon", "sluice-fields", .packedLine),
-        ("apns-topic:com.example.app\n\napns-push-type:alert", "sluice-fields", .packedLine),
-        ("apns-topic\napns-push-type:alert", "sluice-fields", .packedLine),
-        ("apns-topic:com.example.app\ntraceparent:00", "traceparent", .unknown),
-        ("apns-topic: com.example.app\napns-push-type:alert", "apns-topic", .charset),
-        ("apns-topic:com.example.app\r\napns-push-type:alert\r\n", "apns-push-type", .choice),
-        (":x", "", .unknown),
-        ("", "apns-topic", .required),
+        "kind:device\nevent:offline", "kind:device\nevent:offline\n", "kind:device\nevent:offline\n\n",
+    ])
+    func jobWithoutPayloadHasTheLinesAlone(_ value: String) throws {
+        guard case .success(.control(let kind, _, _, _)) = decoder.decode(record(value)) else {
+            Issue.record("\(decoder.decode(record(value)))")
+            return
+        }
+        #expect(kind == .device)
+    }
+
+    @Test func linesThatAreNoFieldCountAsHeaders() throws {
+        let push = try #require(
+            decoder.push(push("\(valid)traceparent:00-a\nx-note:a:b\ncontent-type:text/plain\n")))
+        #expect(push.headers == ["traceparent: 00-a", "x-note: a:b"])
+    }
+
+    @Test func headersOfTheRecordAreNoFields() throws {
+        var packed = push(valid)
+        packed.headers = [
+            ("apns-topic", Array("com.example.other".utf8)), ("traceparent", Array("00-a".utf8)),
+            ("ttl", nil),
+            ("content-type", Array("application/json".utf8)),
+        ]
+        let push = try #require(decoder.push(packed))
+        #expect(push.topic == "com.example.app")
+        #expect(push.headers == [])
+    }
+
+    @Test(arguments: [
+        ("apns-topic:com.example.app\napns-topic:com.example.app\n", "apns-topic", JobRule.doubled),
+        ("apns-topic:com.example.app\napns-push-type:alert\nno colon\n", "fields", .packedLine),
+        ("apns-topic:com.example.app\r\napns-push-type:alert\r\n", "fields", .packedLine),
+        ("apns-topic:com.example.app\n:x\n", "fields", .packedLine),
+        ("apns-topc:com.example.app\napns-push-type:alert\n", "apns-topc", .unknown),
+        ("apns-topic: com.example.app\napns-push-type:alert\n", "apns-topic", .charset),
+        ("x:\n", "apns-topic", .required),
     ])
     func faultyLinesAreNamed(_ lines: String, _ field: String, _ rule: JobRule) throws {
-        let error = try #require(decoder.error(record(lines)))
+        let carriageReturn = lines.contains("\r") ? "\r" : ""
+        let error = try #require(decoder.error(record("\(lines)\(carriageReturn)\n\(TestRecord.payload)")))
         #expect(error.rule == rule)
         #expect(error.field == field)
     }
 
+    @Test func payloadWithoutAnEmptyLineIsNoLine() throws {
+        let error = try #require(decoder.error(record(valid + TestRecord.payload)))
+        #expect(error.rule == .packedLine)
+        #expect(error.message.contains("an empty line"))
+    }
+
+    @Test func missingPayloadIsNamed() throws {
+        let error = try #require(decoder.error(record(valid)))
+        #expect(error.field == "payload" && error.rule == .required)
+        #expect(error.message.contains("an empty line"))
+    }
+
     @Test func misspeltLineNamesTheOneMeant() throws {
-        let error = try #require(decoder.error(record("apns-topc:com.example.app\napns-push-type:alert")))
+        let error = try #require(decoder.error(push("apns-topc:com.example.app\napns-push-type:alert\n")))
         #expect(error.message.contains("did you mean `apns-topic`?"))
     }
 
-    @Test func fieldInBothPlacesAndSecondPackedHeaderAreRefused() throws {
-        var both = record("apns-topic:com.example.app\napns-push-type:alert")
-        both.headers.append((name: "apns-topic", value: Array("com.example.app".utf8)))
-        #expect(decoder.error(both)?.rule == .doubled)
-        var twice = record("apns-topic:com.example.app\napns-push-type:alert")
-        twice.headers.append(twice.headers[0])
-        let error = try #require(decoder.error(twice))
-        #expect(error.rule == .doubled && error.field == "sluice-fields")
-        var null = record("")
-        null.headers[0].value = nil
-        #expect(decoder.error(null)?.rule == .null)
+    @Test func valueOfTheDocumentsSizeAndMoreIsRefused() throws {
+        let value = "\(valid)x:\(String(repeating: "y", count: JobLimits.maximumDocumentSize))\n\n{}"
+        #expect(decoder.error(record(value))?.rule == .documentSize)
     }
 
-    @Test func valueWithALineFeedKeepsItsOwnHeader() {
+    /// The rest of a value would count as a line.
+    @Test func valueWithALineFeedIsNeverPacked() {
         let job = EncodedJob(
             key: [], value: [],
-            headers: [("apns-topic", Array("a\nb".utf8)), ("ttl", Array("60".utf8))])
+            headers: [("apns-topic", Array("a\nttl:60".utf8)), ("apns-push-type", Array("alert".utf8))])
         let packed = JobEncoder.packed(job)
-        #expect(packed.headers.map(\.name) == ["apns-topic", "sluice-fields"])
-        #expect(packed.headers.last?.value == Array("ttl:60\n".utf8))
+        #expect(packed.value == [] && packed.headers.map(\.name) == ["apns-topic", "apns-push-type"])
     }
 
-    /// The header is the producer's, and a repaired dead letter needs it.
-    @Test func deadLetterKeepsPackedFields() {
-        for (name, isOwn) in [
-            ("sluice-fields", false), ("sluice-error-rule", true), ("sluice-source-offset", true),
-            ("sluice-error-value-omitted", true), ("sluice-x", false),
-        ] {
-            #expect(Array(name.utf8).withUnsafeBytes { DeadLetter.isOwnHeader($0) } == isOwn)
-        }
+    @Test(arguments: [
+        "{}", " a:b", "null", "hello", "", "1:2", "\"a\":1", String(repeating: "a", count: 256) + ":b",
+    ])
+    func otherValuesAreInAnotherMode(_ value: String) {
+        #expect(!value.withBytes { PackedFields.begin($0) })
     }
 
-    @Test func misspeltPackedHeaderNamesTheOneMeant() throws {
-        for name in ["sluice-field", "sluice_fields", "Sluice-Feilds"] {
-            let error = try #require(decoder.error(.push([(name, "ttl:60")])))
-            #expect(error.message.contains("did you mean `sluice-fields`?"))
-        }
-        #expect(decoder.push(.push([("sluice-note", "x")])) != nil)
-    }
-
-    @Test func packedFieldsAreNotForDocuments() throws {
-        var empty = record("", value: #"{"kind":"push","device-token":"x"}"#)
-        #expect(decoder.error(empty)?.rule == .required)
-        empty.headers.append((name: "content-type", value: Array("application/json".utf8)))
-        #expect(decoder.error(empty)?.rule == .notInStructuredMode)
-
-        var document = record("apns-topic:com.example.app\n", value: #"{"kind":"push"}"#)
-        document.headers.append((name: "content-type", value: Array("application/json".utf8)))
-        #expect(decoder.error(document)?.rule == .notInStructuredMode)
+    @Test(arguments: ["a:", "Z:b", String(repeating: "a", count: 255) + ":b"])
+    func letterAndColonBeginPackedMode(_ value: String) {
+        #expect(value.withBytes { PackedFields.begin($0) })
     }
 
     @Test func randomBytesNeverTrap() {
         var random = SeededGenerator(seed: 77)
         let pieces = [
             "apns-topic", ":", "\n", "apns-push-type", "alert", "com.example.app", "ttl", "9", "\u{0}", "é",
+            "{}",
+            "traceparent", "x-a",
         ]
         for _ in 0..<5_000 {
-            let lines = (0..<Int.random(in: 0..<12, using: &random)).map { _ in
+            let lines = (0..<Int.random(in: 0..<14, using: &random)).map { _ in
                 pieces.randomElement(using: &random) ?? ""
             }
             _ = decoder.decode(record(lines.joined()))

@@ -26,10 +26,7 @@ extension Configuration {
 
     /// Returns the names of fields among `jobs.pass-headers`: a field is read, and never returns on an outcome.
     private func passedFieldProblems(_ places: SettingPlaces) -> [ConfigurationProblem] {
-        let fields = Set(
-            JobField.allCases.compactMap { $0.headerName?.description } + [
-                PackedFields.headerName.description
-            ])
+        let fields = Set(JobField.allCases.compactMap { $0.headerName?.description })
         return jobs.passHeaders.filter { fields.contains($0.lowercased()) }.map { name in
             ConfigurationProblem(
                 key: "jobs.pass-headers", location: places.place(of: "jobs.pass-headers").location,

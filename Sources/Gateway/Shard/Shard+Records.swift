@@ -49,15 +49,15 @@ extension Shard {
             counters.records += 1
         }
         let source = OutcomeSource(record: record, partitionSlot: incoming.partitionSlot)
-        let jobRecord = jobRecord(of: record)
         let job: DecodedJob
         do throws(JobError) {
-            job = try decoder.decode(jobRecord, nowMilliseconds: wallMilliseconds)
+            job = try decoder.decode(jobRecord(of: record), nowMilliseconds: wallMilliseconds)
         } catch {
             if incoming.isReplay { return replayed(incoming) }
             counters.deadLetters += 1
             counters.brokenRules[error.rule.rawValue, default: 0] += 1
-            outcomes.deadLetter(jobRecord, error: error, source: source)
+            // A dead letter has all headers of its record, also those that nobody has read yet.
+            outcomes.deadLetter(jobRecord(of: record, withHeaders: true), error: error, source: source)
             free(record)
             return
         }
@@ -318,7 +318,20 @@ extension Shard {
         return (result.tooLate > 0 ? .tooLate : .notFound, nil)
     }
 
-    func jobRecord(of record: ConsumedRecord) -> JobRecord {
+    /// Returns the record as the decoder takes it, borrowed until the next call. Headers cost a tenth of a job, so that
+    /// those of a record in packed mode are read on request only.
+    func jobRecord(of record: ConsumedRecord, withHeaders: Bool = false) -> JobRecord {
+        let value = record.value
+        let count = withHeaders || !PackedFields.begin(value) ? readHeaders(of: record) : 0
+        return JobRecord(
+            key: record.key, value: value,
+            headers: UnsafeBufferPointer(start: headers.baseAddress, count: count), topic: sourceTopic,
+            partition: record.partition, offset: record.offset,
+            timestampMilliseconds: record.timestampMilliseconds)
+    }
+
+    /// Puts the record's headers into `headers`, and returns their number.
+    private func readHeaders(of record: ConsumedRecord) -> Int {
         let count = record.headerCount
         if count > headers.count {
             headers.deallocate()
@@ -329,11 +342,7 @@ extension Shard {
             headers.initializeElement(at: filled, to: RecordHeader(name: name, value: value))
             filled += 1
         }
-        return JobRecord(
-            key: record.key, value: record.value,
-            headers: UnsafeBufferPointer(start: headers.baseAddress, count: filled), topic: sourceTopic,
-            partition: record.partition, offset: record.offset,
-            timestampMilliseconds: record.timestampMilliseconds)
+        return filled
     }
 }
 

@@ -55,8 +55,8 @@ enum HeaderMistakes {
     }
 
     private static let candidates: [Candidate] =
-        (JobField.allCases.map(\.headerName) + [PackedFields.headerName]).compactMap { name in
-            guard let header = name else { return nil }
+        JobField.allCases.compactMap { field in
+            guard let header = field.headerName else { return nil }
             // Two edits make other words of a short name: `app-id` of `apns-id`, `delivered` of `delivery`.
             return Candidate(
                 header: header, letters: letters(of: header.bytes),

@@ -2,20 +2,23 @@
 // of the key and the value.
 
 extension JobDecoder {
-    /// Reads key and value of a record in binary mode, whose headers are read already.
-    func readBinary(_ record: JobRecord, into fields: inout JobFields) throws(JobError) -> JobKind {
+    /// Reads key and payload of a record in binary or packed mode, whose other fields are read already.
+    func readBinary(
+        _ record: JobRecord, payload: UnsafeRawBufferPointer?, into fields: inout JobFields
+    ) throws(JobError) -> JobKind {
         let kind = try kind(of: fields)
         if let key = record.key {
             let address = RecordKey.address(in: key)
             if address.count > 0 { fields.set(kind.address, address) }
         }
-        if let value = record.value, value.count > 0 {
+        if let payload, payload.count > 0 {
             guard kind.allowed.contains(.payload) else {
                 throw JobError(
-                    field: "payload", rule: .noValue, message: "a job of kind \(kind.name) has an empty value"
-                )
+                    field: "payload", rule: .noValue,
+                    message:
+                        "a job of kind \(kind.name) has \(fields.isPacked ? "no payload" : "an empty value")")
             }
-            fields.set(.payload, value)
+            fields.set(.payload, payload)
         }
         return kind
     }

@@ -30,7 +30,10 @@ extension JobDecoder {
         switch field {
         case .deviceToken where !fields.isStructured: "the record's key must be the device token, as text"
         case .channelIdentifier where !fields.isStructured: "the record's key must be the channel identifier"
+        case .payload where fields.isPacked: "an empty line and the payload must follow the fields"
         case .payload where !fields.isStructured: "the record's value must be the payload"
+        case _ where fields.isPacked:
+            "is missing among the lines of the value, which holds the fields because it begins with a letter"
         default: "is missing"
         }
     }

@@ -1,8 +1,9 @@
 /// Decodes records of the jobs topic into valid jobs, or reports the rule that a record breaks.
 ///
-/// Binary mode allocates nothing, unless headers of the job are passed on. The record's value is the payload, the fields
-/// are headers, and the key is the device token. Structured mode allocates only where a string is escaped, and for passed
-/// headers. ``RecordMode`` tells the modes apart. Used by one owner, on one thread at a time.
+/// Binary and packed mode allocate nothing, unless headers of the job are passed on. In binary mode the record's value is
+/// the payload, the fields are headers, and the key is the device token; in packed mode the fields precede the payload.
+/// Structured mode allocates only where a string is escaped, and for passed headers. ``RecordMode`` tells the modes apart.
+/// Used by one owner, on one thread at a time.
 public struct JobDecoder: ~Copyable {
     private let validator = JSONValidator()
     private let slots = UnsafeMutablePointer<UnsafeRawBufferPointer>.allocate(capacity: JobField.count)
@@ -60,16 +61,22 @@ public struct JobDecoder: ~Copyable {
             tolerance: settings.clockToleranceMilliseconds)
         var fields = JobFields(slots: slots)
         do throws(JobError) {
-            let mode = try readHeaders(of: record, into: &fields)
+            var payload = record.value
+            let mode: RecordMode
+            if let rest = try readPacked(record, into: &fields) {
+                (mode, payload) = (.packed, rest)
+            } else {
+                mode = try readHeaders(of: record, into: &fields)
+            }
             if let size = record.value?.count, size > JobLimits.maximumDocumentSize {
                 throw JobError(
-                    field: mode == .binary ? "payload" : "document", rule: .documentSize,
+                    field: mode.hasDocument ? "document" : "payload", rule: .documentSize,
                     message: "has \(size) bytes, at most \(JobLimits.maximumDocumentSize) are allowed")
             }
             let kind =
-                mode == .binary
-                ? try readBinary(record, into: &fields)
-                : try readDocument(of: record, isEvent: mode == .structuredEvent, into: &fields)
+                mode.hasDocument
+                ? try readDocument(of: record, isEvent: mode == .structuredEvent, into: &fields)
+                : try readBinary(record, payload: payload, into: &fields)
             let job = try makeJob(kind, fields, record, &times)
             if !times.adjustments.isEmpty { counts.adjustedJobs += 1 }
             return job
@@ -85,14 +92,8 @@ public struct JobDecoder: ~Copyable {
     ) throws(JobError) -> RecordMode {
         var signs = RecordMode.Signs()
         var passed = 0
-        var isPacked = false
         for header in record.headers {
-            if PackedFields.isName(header.name) {
-                if isPacked { throw .doubled(PackedFields.headerName) }
-                guard let value = header.value else { throw .null(PackedFields.headerName) }
-                isPacked = true
-                try PackedFields.read(value, into: &fields)
-            } else if let field = JobField(headerName: header.name) {
+            if let field = JobField(headerName: header.name) {
                 if fields.present.contains(field) { throw .doubled(field.headerName ?? "") }
                 guard let value = header.value else { throw .null(field.headerName ?? "") }
                 fields.set(field, value)
@@ -100,14 +101,36 @@ public struct JobDecoder: ~Copyable {
                 passed += try readForeign(header, room: JobLimits.maximumPassedHeaderBytes - passed)
             }
         }
-        let mode = try signs.mode(hasFields: isPacked || !fields.present.isEmpty, value: record.value)
+        let mode = try signs.mode(hasFields: !fields.present.isEmpty, value: record.value)
         if mode != .binary {
-            if isPacked { throw .notInStructuredMode(PackedFields.headerName) }
             if let name = fields.present.first?.headerName { throw .notInStructuredMode(name) }
             fields.isStructured = true
         }
         if passed > 0 { keepPassed(record, count: passed, in: &fields) }
         return mode
+    }
+
+    /// Reads the fields of a record in packed mode, and returns the payload. Returns nil in another mode. A line that
+    /// is no field is judged as a header.
+    private mutating func readPacked(
+        _ record: JobRecord, into fields: inout JobFields
+    ) throws(JobError) -> UnsafeRawBufferPointer? {
+        guard var lines = PackedFields.Lines(record.value) else { return nil }
+        fields.isPacked = true
+        var passed = 0
+        while let line = try lines.line() {
+            if let field = JobField(headerName: line.name) {
+                if fields.present.contains(field) { throw .doubled(field.headerName ?? "") }
+                fields.set(field, line.value)
+            } else {
+                guard PackedFields.isName(line.name) else { throw .line }
+                passed += try readForeign(
+                    RecordHeader(name: line.name, value: line.value),
+                    room: JobLimits.maximumPassedHeaderBytes - passed)
+            }
+        }
+        if passed > 0 { keepPassed(record, count: passed, in: &fields) }
+        return lines.rest
     }
 
     /// Judges a header that is no field. Returns the bytes that the header takes among those that are passed on.
@@ -129,13 +152,17 @@ public struct JobDecoder: ~Copyable {
         let target = fields.reserve(
             count, documentSize: fields.isStructured ? record.value?.count ?? 0 : 0)
         var used = 0
-        for header in record.headers
-        where JobField(headerName: header.name) == nil && !PackedFields.isName(header.name)
-            && !RecordMode.Signs.isSign(header.name)
-            && settings.passedHeaders.contain(header.name)
-            && PassedHeaders.fits(header, in: JobLimits.maximumPassedHeaderBytes - used)
-        {
+        func keep(_ header: RecordHeader) {
+            guard JobField(headerName: header.name) == nil, !RecordMode.Signs.isSign(header.name),
+                settings.passedHeaders.contain(header.name),
+                PassedHeaders.fits(header, in: JobLimits.maximumPassedHeaderBytes - used)
+            else { return }
             used += PassedHeaders.write(header, to: target + used)
+        }
+        if fields.isPacked, var lines = PackedFields.Lines(record.value) {
+            while let line = try? lines.line() { keep(RecordHeader(name: line.name, value: line.value)) }
+        } else {
+            for header in record.headers { keep(header) }
         }
     }
 

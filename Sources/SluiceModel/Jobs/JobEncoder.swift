@@ -72,7 +72,8 @@ public struct ControlDescription: Sendable {
 public struct EncodedJob: Sendable {
     /// Key of the record: the device token or channel identifier.
     public var key: [UInt8]
-    /// Payload in binary mode, document in structured mode; empty for a cancel or device event in binary mode.
+    /// Payload in binary mode, document in structured mode, fields and payload in packed mode; empty for a cancel or
+    /// device event in binary mode.
     public var value: [UInt8]
     /// Headers of the record, in order.
     public var headers: [(name: String, value: [UInt8])]
@@ -98,24 +99,22 @@ public enum JobEncoder {
             key: Array(control.deviceToken.utf8), value: [], headers: headers(of: fields(of: control)))
     }
 
-    /// Packs the headers of a job in binary mode into a single one, ``PackedFields``. A value with a line feed, which no
-    /// valid field has, keeps a header of its own.
+    /// Encodes a job of binary mode in packed mode: its headers become lines before the payload. A job with a line feed
+    /// in a header stays in binary mode; no valid field has one.
     public static func packed(_ binary: EncodedJob) -> EncodedJob {
-        var job = binary
         var lines: [UInt8] = []
-        job.headers = []
         for header in binary.headers {
-            if header.value.contains(UInt8(ascii: "\n")) {
-                job.headers.append(header)
-            } else {
-                lines += header.name.utf8
-                lines.append(UInt8(ascii: ":"))
-                lines += header.value
-                lines.append(UInt8(ascii: "\n"))
-            }
+            guard !header.value.contains(UInt8(ascii: "\n")) else { return binary }
+            lines += header.name.utf8
+            lines.append(UInt8(ascii: ":"))
+            lines += header.value
+            lines.append(UInt8(ascii: "\n"))
         }
-        job.headers.append((PackedFields.headerName.description, lines))
-        return job
+        if !binary.value.isEmpty {
+            lines.append(UInt8(ascii: "\n"))
+            lines += binary.value
+        }
+        return EncodedJob(key: binary.key, value: lines, headers: [])
     }
 
     /// Encodes a push in structured mode: a JSON document.

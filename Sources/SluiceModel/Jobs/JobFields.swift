@@ -4,6 +4,8 @@
 struct JobFields: ~Copyable {
     /// True in structured mode: numbers are JSON numbers, and errors name members instead of headers.
     var isStructured = false
+    /// True in packed mode, where missing fields are lines.
+    var isPacked = false
     private(set) var present = JobFieldSet()
     /// A slice per field, in memory of the decoder. The slice of a field that is not in `present` is left from an
     /// earlier record.

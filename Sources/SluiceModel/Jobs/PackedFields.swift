@@ -1,38 +1,71 @@
-/// Header that carries all fields of a job at once, in binary mode: one field on each line, `name:value`, under the names of
-/// the single headers. Clients of Kafka pay for each header of a record, so that this header makes a job cheaper.
+/// Fields of a job in packed mode: lines `name:value` at the beginning of the record's value, under the names of the headers
+/// of binary mode. An empty line ends the fields, and the payload follows. Clients of Kafka pay for each header of a record,
+/// so that this mode is the cheapest for workers.
 ///
-/// Nothing is trimmed. A value ends before the next line feed; the last line feed may be left out. A field is either in this
-/// header or in a header of its own.
+/// Nothing is trimmed. A line ends with a line feed, which the last line may leave out. A line that is no field counts as
+/// a header that is no field. The record's own headers aren't read.
 public enum PackedFields {
-    /// Name of the header, in lower case.
-    public static let headerName: StaticString = "sluice-fields"
+    /// Most bytes of a line's name.
+    private static let longestName = 255
 
-    /// Returns whether a header has this name. The case of letters doesn't matter.
+    /// Returns whether a record is in packed mode: its value begins with a letter, and a colon follows within 256 bytes. A
+    /// payload or document begins with a brace.
     @inline(__always)
-    static func isName(_ name: UnsafeRawBufferPointer) -> Bool {
-        name.count == headerName.utf8CodeUnitCount && name[0] | 0x20 == UInt8(ascii: "s")
-            && (name.elementsEqual(bytesOf: headerName) || name.equalsIgnoringCase(headerName))
+    public static func begin(_ value: UnsafeRawBufferPointer?) -> Bool {
+        guard let value, let start = value.baseAddress, value.count > 1, isLetter(value[0]) else {
+            return false
+        }
+        let end = start + min(value.count, longestName + 1)
+        return Self.first(UInt8(ascii: ":"), from: start, to: end) < end
     }
 
-    /// Reads the lines of the header's value into fields.
-    /// - Throws: the rule that a line breaks.
-    static func read(_ value: UnsafeRawBufferPointer, into fields: inout JobFields) throws(JobError) {
-        guard let memory = value.baseAddress else { return }
-        let end = memory + value.count
-        var line = memory
-        while line < end {
-            let colon = Self.first(UInt8(ascii: ":"), from: line, to: end)
-            guard colon < end else { throw .line }
-            let name = UnsafeRawBufferPointer(start: line, count: colon - line)
-            guard let field = JobField(headerName: name) else {
-                throw name.contains(UInt8(ascii: "\n")) ? .line : .unknownLine(name)
-            }
-            if fields.present.contains(field) { throw .doubled(field.headerName ?? "") }
-            let start = colon + 1
-            let feed = Self.first(UInt8(ascii: "\n"), from: start, to: end)
-            fields.set(field, UnsafeRawBufferPointer(start: start, count: feed - start))
-            line = feed + 1
+    /// Lines of a value that ``begin(_:)`` accepts, in order.
+    struct Lines {
+        private var next: UnsafeRawPointer
+        private let end: UnsafeRawPointer
+
+        /// Nil when the value has no lines.
+        init?(_ value: UnsafeRawBufferPointer?) {
+            guard PackedFields.begin(value), let value, let start = value.baseAddress else { return nil }
+            next = start
+            end = start + value.count
         }
+
+        /// Bytes after the lines that were returned so far: after the last one, the payload.
+        var rest: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: next, count: end - next) }
+
+        /// Returns name and value of the next line; nil after the last one. Skips the empty line after the last one.
+        /// - Throws: when the line has no colon.
+        @inline(__always)
+        mutating func line() throws(JobError) -> (
+            name: UnsafeRawBufferPointer, value: UnsafeRawBufferPointer
+        )? {
+            guard next < end else { return nil }
+            if next.load(as: UInt8.self) == UInt8(ascii: "\n") {
+                next += 1
+                return nil
+            }
+            let colon = PackedFields.first(UInt8(ascii: ":"), from: next, to: end)
+            guard colon < end else { throw .line }
+            let start = colon + 1
+            let feed = PackedFields.first(UInt8(ascii: "\n"), from: start, to: end)
+            let line = (
+                name: UnsafeRawBufferPointer(start: next, count: colon - next),
+                value: UnsafeRawBufferPointer(start: start, count: feed - start)
+            )
+            next = min(feed + 1, end)
+            return line
+        }
+    }
+
+    /// Returns whether a line's name that is no field's can be a header's name. Otherwise a line lacks its colon, or the
+    /// payload follows without an empty line.
+    static func isName(_ name: UnsafeRawBufferPointer) -> Bool {
+        (1...longestName).contains(name.count)
+            && name.allSatisfy { byte in
+                isLetter(byte) || isDigit(byte) || byte == UInt8(ascii: "-") || byte == UInt8(ascii: "_")
+                    || byte == UInt8(ascii: ".")
+            }
     }
 
     /// Place of a byte; `end` when it isn't there. Compares eight bytes at once.
@@ -58,20 +91,9 @@ public enum PackedFields {
 extension JobError {
     static var line: JobError {
         JobError(
-            field: PackedFields.headerName.description, rule: .packedLine,
-            message: "each line must be a field's name, a colon and its value; lines end with a line feed")
-    }
-
-    static func unknownLine(_ name: UnsafeRawBufferPointer) -> JobError {
-        let meant =
-            switch HeaderMistakes.mistake(in: name) {
-            case .misspelt(let header)?: "; did you mean `\(header)`?"
-            case .notAField?: "; no job has this header of APNs"
-            case nil: "; other headers stay headers of the record"
-            }
-        return JobError(
-            field: name.printable(limit: 64), rule: .unknown,
+            field: "fields", rule: .packedLine,
             message:
-                "\(PackedFields.headerName) has a line with this name, which is no field of a job\(meant)")
+                "a value that begins with a letter has a field on each line: name, colon, value; an empty line "
+                + "and the payload follow. Lines end with a line feed")
     }
 }

@@ -2,6 +2,7 @@
 ///
 /// | headers and value | mode |
 /// |---|---|
+/// | the value begins with a letter, and a colon follows | packed |
 /// | `content-type: application/cloudevents+json` | structured CloudEvent: the job is its `data` |
 /// | `content-type: application/json`, no `ce_specversion` | structured |
 /// | no field, no such `content-type`; the value is an object with `kind` or `device-token` | structured |
@@ -9,10 +10,15 @@
 enum RecordMode {
     /// The value is the payload, fields are headers.
     case binary
+    /// The value begins with the fields, which the payload follows: ``PackedFields``.
+    case packed
     /// The value is a JSON document with the fields.
     case structured
     /// The value is a CloudEvent in JSON format, whose `data` has the fields.
     case structuredEvent
+
+    /// Whether the value is a JSON document.
+    var hasDocument: Bool { self == .structured || self == .structuredEvent }
 
     /// Headers that decide the mode.
     struct Signs {

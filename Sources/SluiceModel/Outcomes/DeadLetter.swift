@@ -37,7 +37,6 @@ public enum DeadLetter {
 
     /// Returns whether Sluice added an original header before. Such a header is left out when the record becomes a dead
     /// letter again, so that each header appears once.
-    /// ``PackedFields`` is the producer's.
     public static func isOwnHeader(_ name: UnsafeRawBufferPointer) -> Bool {
         name.hasPrefix("sluice-error-") || name.hasPrefix("sluice-source-")
     }

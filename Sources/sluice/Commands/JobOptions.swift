@@ -7,7 +7,7 @@ struct JobOptions: ParsableArguments {
     enum Mode: String, ExpressibleByArgument, CaseIterable {
         /// The record's value is the payload, everything else is headers.
         case binary
-        /// As binary, with all fields in one header, which costs workers less.
+        /// The record's value is all fields, a line each, and the payload, which costs workers less.
         case packed
         /// The record's value is one JSON document.
         case structured
@@ -28,7 +28,7 @@ struct JobOptions: ParsableArguments {
 
     @Option(
         help:
-            "Encoding of the job: payload and headers; payload and one header, the cheapest for workers; or one JSON document."
+            "Encoding of the job: payload and headers; payload after lines of fields, the cheapest for workers; or one JSON document."
     )
     var mode = Mode.binary
 
