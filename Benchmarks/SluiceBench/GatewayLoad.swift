@@ -30,6 +30,11 @@ struct GatewayLoad {
     /// Whether the processor time of each thread is read.
     var readsThreads = false
 
+    /// Shares of the jobs that are finished when the measurement begins and ends. Tables and caches have their size at
+    /// its beginning. At its end the consumer still has as many records ahead as at its beginning, so that it has fetched
+    /// as many as were finished meanwhile.
+    private static let (warmUp, end) = (0.5, 0.8)
+
     /// Count of finished jobs, and what they have cost so far.
     private struct Sample {
         var finished: Int
@@ -96,14 +101,14 @@ struct GatewayLoad {
                 Double(worker.snapshot().totals.store.puts - before) / max(1, Self.now() - watched) * 3600
             try production.finish()
         } else {
-            // The group's first assignment takes seconds; the measurement begins with the first finished jobs.
-            while worker.snapshot().counters.finished < jobs / 20 { waitForNextLook() }
+            while Double(worker.snapshot().counters.finished) < Self.warmUp * Double(jobs) { waitForNextLook() }
         }
         let from = sample(worker.snapshot())
-        guard isProfiled || from.finished < jobs * 9 / 10 else {
-            throw LoadError(description: "the jobs were done before they were all there: more are needed")
+        // Settled workers take all jobs from the first on. At the end itself the worker has been idle for an unknown time.
+        let last = isSettled ? jobs : Int(Self.end * Double(jobs))
+        guard isProfiled || from.finished < last * 9 / 10 else {
+            throw LoadError(description: "the jobs were done too soon for a measurement: more are needed")
         }
-        // The last look before the end. At the end itself the worker has been idle for an unknown time.
         var until = from
         var rebuild: Double?
         var isRebuilding = true
@@ -111,7 +116,7 @@ struct GatewayLoad {
             waitForNextLook()
             let snapshot = worker.snapshot()
             let now = sample(snapshot)
-            if now.finished < jobs || until.finished - from.finished < jobs / 4 { until = now }
+            if now.finished < last || until.finished - from.finished < jobs / 8 { until = now }
             if isRebuilding {
                 isRebuilding = snapshot.totals.store.scansUnderWay > 0 && now.finished < jobs
                 if isRebuilding || rebuild != nil {
@@ -205,8 +210,10 @@ struct GatewayLoad {
         }
         topics.apply(to: &configuration.kafka)
         configuration.delivery.shards = shards
-        configuration.delivery.maxInFlight = 100_000
-        configuration.delivery.maxInFlightBytes = 1 << 30
+        if isSettled {
+            configuration.delivery.maxInFlight = 100_000
+            configuration.delivery.maxInFlightBytes = 1 << 30
+        }
         // A fetch of the embedded cluster that finds nothing waits for the whole time.
         configuration.kafka.properties = [
             .init(name: "fetch.wait.max.ms", value: isProfiled ? "500" : "10")
