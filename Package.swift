@@ -124,7 +124,7 @@ let package = Package(
         .target(
             name: "Gateway",
             dependencies: [
-                "CBuildInfo", "Metrics",
+                "CBuildInfo", "CPrefetch", "Metrics",
                 "Configuration", "SluiceModel", "StreamScheduling", "DeliveryCore", "EventLoop", "HTTP2",
                 "APNS", "Kafka",
                 "RetryStore",

@@ -135,7 +135,8 @@ import Testing
                     NewRecord(),
                     // Headers of a record in packed mode are read for its dead letter only.
                     NewRecord(
-                        key: "packed", value: "apns-topic:com.example.news\nttl\n", headers: [("x-trace", "1")]),
+                        key: "packed", value: "apns-topic:com.example.news\nttl\n",
+                        headers: [("x-trace", "1")]),
                 ])
             try bed.produce(10, seed: 6)
             try bed.waitForOutcomes(10)
@@ -157,6 +158,28 @@ import Testing
             let result = bed.stop(worker)
             #expect(result.snapshot.totals.deadLetters == 3)
             #expect(try bed.committed() == 13)
+        }
+    }
+
+    /// Each fetch returns a batch that is larger than the queue. librdkafka 2.0.2 then stops fetching for a second, unless
+    /// it is woken: 90 batches would take 90 s, and the wait ends after 60.
+    @Test func fetchingGoesOnAsSoonAsAFullQueueIsDrained() throws {
+        try withBed { bed in
+            let token = String(repeating: "ab", count: 32)
+            let text = String(repeating: "x", count: 300)
+            for _ in 0..<90 {
+                try bed.produce(8, seed: 1) { push, _ in
+                    push.deviceToken = token
+                    push.payload = Array(#"{"aps":{"alert":"\#(text)"}}"#.utf8)
+                }
+            }
+            let worker = try bed.worker { configuration in
+                configuration.kafka.consumerProperties.append(
+                    .init(name: "queued.max.messages.kbytes", value: "1"))
+            }
+            try bed.waitForOutcomes(720)
+            bed.stop(worker)
+            #expect(try bed.committed() == 720)
         }
     }
 

@@ -320,6 +320,8 @@ extension WorkerMachine {
     public var phase: Drain.Phase { drain.phase }
     /// Number of partitions that are read, or whose jobs still end.
     public var assignedPartitions: Int { partitions.count }
+    /// Numbers of the assigned partitions, in no order.
+    public var partitionNumbers: [Int32] { partitions.indices.map { partitions[$0].partition } }
     /// The store's last write failed.
     public var hasStoreFailed: Bool { isStoreFailing }
     /// True while the group hasn't confirmed partitions of this worker since their lease ended. Nothing is sent then.

@@ -18,6 +18,8 @@ extension Intake {
         /// Whether a partition without a committed offset is read from its beginning: `auto.offset.reset` of the
         /// consumer.
         var readsFromBeginning: Bool
+        /// Limits of the consumer's queue.
+        var fetchLimits: FetchWatch.Limits
         /// Milliseconds after which a local copy of a partition is useless.
         var longestAbsence: Int64
 

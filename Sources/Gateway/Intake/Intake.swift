@@ -55,6 +55,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     private var readings: [Int32: Reading] = [:]
     /// librdkafka's last statistics by client.
     private(set) var statistics: [String: String] = [:]
+    /// Nil when librdkafka itself goes on fetching in time.
+    private var fetchWatch: FetchWatch?
     private var isPolling = false
     private var isActing = false
     private var wakeTimer: TimerID?
@@ -107,6 +109,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         self.ended = ended
         batch = .allocate(capacity: Self.batchSize)
         touched = Array(repeating: false, count: parts.shards.count)
+        fetchWatch = KafkaLibrary.stopsFetching ? FetchWatch(settings.fetchLimits) : nil
         machine = WorkerMachine(settings.machine, now: MonotonicTime.read().nanoseconds)
         let events = EventRelay()
         consumer = try KafkaConsumer(properties: parts.consumerProperties, topics: [parts.jobsTopic]) {
@@ -192,13 +195,40 @@ final class Intake: TimerHandler, @unchecked Sendable {
         isPolling = true
         let count = consumer.poll(into: UnsafeMutableBufferPointer(rebasing: batch[..<room]))
         isPolling = false
-        if count > 0 { noteTimestamps(count) }
-        for index in 0..<count { accept(batch[index]) }
+        if count > 0 {
+            noteTimestamps(count)
+            watchFetching(count)
+        }
+        for index in 0..<count {
+            if index + 4 < count, let key = batch[index + 4].key { Prefetch.lines(of: key) }
+            accept(batch[index])
+        }
         machine.polled()
         act()
         signalShards()
         // The descriptor stays silent until a poll finds the queue empty.
         if count == room { recordsWakeup.signal() }
+    }
+
+    /// Wakes the consumer's fetching if it may have stopped.
+    private func watchFetching(_ count: Int) {
+        guard fetchWatch != nil else { return }
+        var bytes = 0
+        for index in 0..<count { bytes += batch[index].value?.count ?? 0 }
+        if fetchWatch?.polled(count, bytes: bytes, queued: consumer.queueLength) == true { wakeFetching() }
+    }
+
+    private func wakeFetching() {
+        let (offsets, partitions) = (consumer.offsets, topicPartitions(machine.partitionNumbers))
+        let isAccepted = questions.execute { [self] in
+            offsets.wakeFetching(of: partitions, timeoutMilliseconds: 1_000)
+            loop.execute { [self] in
+                guard machine.phase == .running else { return }
+                if fetchWatch?.asked(queued: consumer.queueLength) == true { wakeFetching() }
+            }
+        }
+        // The worker ends.
+        if !isAccepted { fetchWatch = nil }
     }
 
     /// Notes the last record of each run of a partition. The shards may free the records later.

@@ -1,4 +1,5 @@
 import APNS
+import CPrefetch
 import Kafka
 import RetryStore
 import SluiceModel
@@ -135,6 +136,42 @@ struct JobTable: ~Copyable {
         precondition(!isTaken[Int(slot)], "slot \(slot) has a job already")
         isTaken[Int(slot)] = true
         (jobs + Int(slot)).initialize(to: job)
+    }
+
+    /// Prefetches a job, whose slot is taken or not. Affects timing only.
+    @inline(__always)
+    func prefetch(_ slot: UInt32) {
+        guard Int(slot) < capacity else { return }
+        Prefetch.lines(of: UnsafeRawPointer(jobs + Int(slot)), bytes: MemoryLayout<Job>.stride)
+    }
+
+    /// Prefetches what a request is made of: the device token and the payload of a job that is in the cache.
+    @inline(__always)
+    func prefetchRequest(_ slot: UInt32) {
+        let job = jobs + Int(slot)
+        Prefetch.lines(of: job.pointee.push.deviceToken)
+        Prefetch.lines(of: job.pointee.push.payload)
+    }
+
+    /// Prefetches what an outcome needs: the device token and the record of a job that is in the cache. Does nothing if
+    /// the slot is free.
+    @inline(__always)
+    func prefetchOutcome(_ slot: UInt32) {
+        guard Int(slot) < capacity, isTaken[Int(slot)] else { return }
+        let job = jobs + Int(slot)
+        Prefetch.lines(of: job.pointee.push.deviceToken)
+        if let record = job.pointee.record { sluice_prefetch(record.rawPointer) }
+    }
+
+    /// Ends the job, and frees its memory and its record. Returns its held bytes.
+    func free(_ slot: UInt32) -> Int {
+        precondition(isTaken[Int(slot)], "slot \(slot) has no job")
+        isTaken[Int(slot)] = false
+        let job = jobs + Int(slot)
+        let bytes = job.pointee.heldBytes
+        job.pointee.release()
+        job.deinitialize(count: 1)
+        return bytes
     }
 
     /// Removes the job. The caller must release it.

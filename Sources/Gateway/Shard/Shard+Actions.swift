@@ -41,9 +41,9 @@ extension Shard {
             case .requeue(let slot): requeue(slot)
             case .giveBack(let slot):
                 counters.abandoned += 1
-                free(jobs.remove(slot))
+                freedBytes += jobs.free(slot)
             case .evict(let slot):
-                free(jobs.remove(slot))
+                freedBytes += jobs.free(slot)
                 askForTurnEnd()
             case .gaveBack(let partitionSlot): report(.gaveBack(slot: partitionSlot))
             case .giveBackChange(let handle): returnChange(handle)
@@ -147,7 +147,7 @@ extension Shard {
         default: break
         }
         write(outcome, of: job, facts)
-        free(jobs.remove(slot))
+        freedBytes += jobs.free(slot)
     }
 
     /// Adds APNs' answer to an outcome: the given verdict, or the job's last answer.

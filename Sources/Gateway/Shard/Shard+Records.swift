@@ -33,6 +33,7 @@ extension Shard {
         var count = 0
         while count < announced.count, let incoming = ring.pop() {
             machine.prefetch(incoming.device)
+            if let value = incoming.record.value { Prefetch.lines(of: value) }
             announced.initializeElement(at: count, to: incoming)
             count += 1
         }
@@ -206,7 +207,7 @@ extension Shard {
         // Token of a change that the machine still has to make for this slot.
         successor.notedToken = old.pointee.notedToken
         old.pointee.notedToken = nil
-        free(jobs.remove(slot))
+        freedBytes += jobs.free(slot)
         jobs.insert(successor, at: slot)
     }
 

@@ -107,7 +107,7 @@ extension Shard {
         machine.leaveAll()
         for slot in 0..<UInt32(jobs.capacity) where jobs.contains(slot) {
             counters.abandoned += 1
-            free(jobs.remove(slot))
+            freedBytes += jobs.free(slot)
         }
         // A record that isn't destroyed keeps its Kafka client from closing.
         machine.abandonWaiting(nil)

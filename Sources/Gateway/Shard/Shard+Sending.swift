@@ -17,7 +17,10 @@ extension Shard {
             var gate = machine.poolGate(pool.index, at: now)
             guard gate != .closed, pool.refreshToken(at: clocks, logger: logger) else { continue }
             while let (slot, connection) = connections.nextAssignment(urgentOnly: gate == .urgentOnly) {
-                if let next = connections.scheduler.upcoming { machine.prefetch(next) }
+                if let next = connections.scheduler.upcoming {
+                    machine.prefetch(next)
+                    jobs.prefetch(next)
+                }
                 guard machine.beginAttempt(slot, at: now) else {
                     connections.withdraw(slot, from: connection)
                     act()
@@ -35,6 +38,7 @@ extension Shard {
 
     /// - Returns: whether the push was submitted.
     private func send(_ slot: UInt32, on connection: ClientConnection, of pool: CredentialPool) -> Bool {
+        jobs.prefetchRequest(slot)
         let job = jobs[slot]
         let collapses = plan.collapsesRepeats[Int(job.pointee.app)]
         let (encoder, tokenGeneration) = pool.encoder(of: connection)
@@ -80,6 +84,9 @@ extension Shard {
             machine.prefetch((first + index).pointee.tag)
         }
         for index in events.indices {
+            // Jobs of answers that follow soon. A free slot's answer is the pool's fault, and only its memory is touched.
+            if index + 8 < events.count { jobs.prefetch((first + index + 8).pointee.tag) }
+            if index + 4 < events.count { jobs.prefetchOutcome((first + index + 4).pointee.tag) }
             let event = first + index
             switch event.pointee.kind {
             case .response:

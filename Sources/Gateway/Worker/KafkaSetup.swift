@@ -1,4 +1,5 @@
 import Configuration
+import DeliveryCore
 import Kafka
 import Logging
 
@@ -187,6 +188,14 @@ struct KafkaSetup {
         case nil, "earliest", "smallest", "beginning": true
         default: false
         }
+    }
+
+    /// Limits at which the consumer stops fetching ahead.
+    var fetchLimits: FetchWatch.Limits {
+        func number(_ name: String, default value: Int) -> Int { consumer[name].flatMap(Int.init) ?? value }
+        return FetchWatch.Limits(
+            records: number("queued.min.messages", default: 100_000),
+            bytes: number("queued.max.messages.kbytes", default: 65_536) * 1_024)
     }
 
     /// Properties of a reader that belongs to no group.

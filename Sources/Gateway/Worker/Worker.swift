@@ -173,7 +173,8 @@ public final class Worker: Sendable {
                         delivery.drainDeadline, .seconds(10), properties.longestRevocation),
                     partitionShare: delivery.partitionShare,
                     sessionTimeout: properties.sessionTimeout,
-                    readsFromBeginning: properties.readsFromBeginning, longestAbsence: longestAbsence),
+                    readsFromBeginning: properties.readsFromBeginning, fetchLimits: properties.fetchLimits,
+                    longestAbsence: longestAbsence),
                 parts: .init(
                     consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,
                     deadLettersTopic: configuration.kafka.topics.deadLetters, producer: producer,

@@ -118,7 +118,7 @@ private func watermarks(
 }
 
 /// - Parameter place: `.beginning` or `.end`.
-private func queryOffsets(
+func queryOffsets(
     _ client: OpaquePointer, _ partitions: [TopicPartition], _ place: StartOffset,
     _ timeoutMilliseconds: Int32
 ) throws(KafkaError) -> [TopicPartition: Result<Int64, KafkaError>] {

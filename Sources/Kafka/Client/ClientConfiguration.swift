@@ -60,6 +60,11 @@ final class ClientConfiguration {
             why: "the reader recognizes the end of a log by this event"),
     ]
 
+    /// Time after which a client looks again whether its full queue has been drained; librdkafka's default is 1 s. Older
+    /// releases have no such property.
+    private static let fetchingGoesOn =
+        KafkaLibrary.stopsFetching ? [] : [("fetch.queue.backoff.ms", "10")]
+
     /// Returns Sluice's values for properties that the user does not set.
     static func defaults(_ kind: Kind) -> [(String, String)] {
         var common = [("client.id", "sluice")]
@@ -74,6 +79,7 @@ final class ClientConfiguration {
                 // A held record keeps its whole fetch response; librdkafka's default is 50 MB.
                 ("fetch.max.bytes", "4194304"),
             ]
+            common += fetchingGoesOn
         case .producer, .transactionalProducer:
             common += [
                 ("enable.idempotence", "true"),
@@ -99,6 +105,7 @@ final class ClientConfiguration {
                 ("queued.min.messages", "400000"),
                 ("queued.max.messages.kbytes", "131072"),
             ]
+            common += fetchingGoesOn
         case .admin:
             // Only a client of the consumer type obeys this.
             common += [("allow.auto.create.topics", "false")]

@@ -22,6 +22,10 @@ public enum KafkaLibrary {
         }
     }
 
+    /// Whether a consumer whose queue was full looks at the queue a second later only, however fast it is drained. Release
+    /// 2.2.0 has the property `fetch.queue.backoff.ms`.
+    public static var stopsFetching: Bool { isOlder(thanMajor: 2, minor: 2) }
+
     /// Whether the linked library is older than the given release.
     static func isOlder(thanMajor major: Int32, minor: Int32) -> Bool {
         rd_kafka_version() < (major << 24) | (minor << 16)

@@ -37,6 +37,15 @@ public final class GroupOffsets: @unchecked Sendable {
         return (answers ?? [:]).compactMapValues { try? $0.get().high }
     }
 
+    /// Wakes the client's broker threads by a small request to each partition's leader. A thread that has stopped fetching
+    /// because the queue was full then looks at the queue again. Blocks at most for the given time.
+    public func wakeFetching(of partitions: [TopicPartition], timeoutMilliseconds: Int32) {
+        guard !partitions.isEmpty else { return }
+        _ = try? whileOpen { () throws(KafkaError) in
+            try queryOffsets(client, partitions, .end, timeoutMilliseconds)
+        }
+    }
+
     private func whileOpen<Value>(_ body: () throws(KafkaError) -> Value) throws(KafkaError) -> Value {
         let result: Result<Value, KafkaError> = isClosed.withLock { isClosed in
             guard !isClosed else {
