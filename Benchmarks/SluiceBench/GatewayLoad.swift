@@ -101,7 +101,8 @@ struct GatewayLoad {
                 Double(worker.snapshot().totals.store.puts - before) / max(1, Self.now() - watched) * 3600
             try production.finish()
         } else {
-            while Double(worker.snapshot().counters.finished) < Self.warmUp * Double(jobs) { waitForNextLook() }
+            let first = Int(Self.warmUp * Double(jobs))
+            while worker.snapshot().counters.finished < first { waitForNextLook() }
         }
         let from = sample(worker.snapshot())
         // Settled workers take all jobs from the first on. At the end itself the worker has been idle for an unknown time.
