@@ -111,7 +111,7 @@ let package = Package(
         .target(
             name: "APNS", dependencies: ["EventLoop", "HTTP2", "SluiceModel", "COpenSSL"],
             exclude: ["README.md"], swiftSettings: hot),
-        .target(name: "Kafka", dependencies: ["CRdkafka"], swiftSettings: strict),
+        .target(name: "Kafka", dependencies: ["CRdkafka"], swiftSettings: hot),
         .target(
             name: "RetryStore",
             dependencies: [

@@ -39,6 +39,52 @@ import Testing
         #expect(push.payload == TestRecord.payload)
     }
 
+    /// A decoder compares each line with that of the record before. Names of all lengths, in changing order and case.
+    @Test func orderOfTheRecordBeforeChangesNothing() throws {
+        let values: [JobField: String] = [
+            .topic: "com.example.app", .pushType: "alert", .priority: "5", .ttl: "60",
+            .collapseIdentifier: "a:b",
+            .apnsID: "00112233-4455-6677-8899-aabbccddeeff", .deliverAt: "1700000100000",
+            .delivery: "confirm",
+            .receiptTimeout: "30", .registeredAt: "1690000000000", .duplicates: "avoid",
+            .environment: "development", .createdAt: "1690000000000", .kind: "push",
+        ]
+        var random = SeededGenerator(seed: 78)
+        for _ in 0..<2_000 {
+            var fields = values.keys.filter { _ in Bool.random(using: &random) } + [.topic, .pushType]
+            fields = Array(Set(fields)).sorted { $0.rawValue < $1.rawValue }
+            if Bool.random(using: &random) { fields.shuffle(using: &random) }
+            if !fields.contains(.delivery) { fields.removeAll { $0 == .receiptTimeout } }
+            let headers = fields.map { field in
+                let name = field.headerName?.text ?? ""
+                return (
+                    Int.random(in: 0..<9, using: &random) == 0 ? name.uppercased() : name, values[field] ?? ""
+                )
+            }
+            let lines = headers.map { "\($0.0):\($0.1)\n" }.joined()
+            let binary = TestRecord(
+                key: TestRecord.token, value: TestRecord.payload, headers: headers.map { ($0.0, $0.1) })
+            #expect(try decoder.decode(push(lines)).get() == decoder.decode(binary).get(), "\(lines)")
+        }
+    }
+
+    /// A name that differs from the expected one in any byte is another name.
+    @Test(arguments: JobField.allCases.compactMap(\.headerName?.description))
+    func nameThatNearlyIsTheExpectedOneIsNoField(_ name: String) throws {
+        let value = name == "kind" ? "push" : "x"
+        func lines(_ name: String) -> String { "x-a:1\n\(name):\(value)\n\(valid)" }
+        for index in name.indices {
+            _ = decoder.decode(push(lines(name)))
+            var other = name
+            other.replaceSubrange(index...index, with: "?")
+            #expect(decoder.error(push(lines(other)))?.rule == .packedLine)
+        }
+        for other in [name + "?", String(name.dropLast()) + "?"] {
+            _ = decoder.decode(push(lines(name)))
+            #expect(decoder.error(push(lines(other)))?.rule == .packedLine)
+        }
+    }
+
     @Test func payloadIsAllBytesAfterTheFirstEmptyLine() throws {
         let payload = "\n { \"a\": 1 }\n\n"
         #expect(try #require(decoder.push(record("\(valid)\n\(payload)"))).payload == payload)

@@ -6,9 +6,15 @@ public struct ByteWriter: ~Copyable {
     private var capacity: Int
     /// Bytes written so far.
     public private(set) var count = 0
-    /// Second whose ten digits are `secondText`, because most times of a turn lie in one second.
-    private var second: UInt64 = 0
-    private var secondText: (first: UInt64, last: UInt64) = (0, 0)
+    /// Ten digits of a second.
+    private struct SecondText {
+        var second: UInt64 = 0
+        var first: UInt64 = 0
+        var last: UInt64 = 0
+    }
+    /// The two seconds written last: most times of a turn lie in the present one, and in that of the jobs' creation.
+    private var latest = SecondText()
+    private var earlier = SecondText()
 
     /// - Parameter minimumCapacity: bytes to reserve at once.
     public init(minimumCapacity: Int = 512) {
@@ -94,19 +100,21 @@ public struct ByteWriter: ~Copyable {
         // The times of thirteen digits: 2001 to 2286.
         guard (1_000_000_000_000..<10_000_000_000_000).contains(value) else { return append(decimal: value) }
         let (second, rest) = value.magnitude.quotientAndRemainder(dividingBy: 1_000)
-        if second != self.second {
-            self.second = second
-            let (high, low) = second.quotientAndRemainder(dividingBy: 100)
-            secondText = (
-                eightDigits(UInt32(truncatingIfNeeded: high)) | 0x3030_3030_3030_3030,
-                (eightDigits(UInt32(truncatingIfNeeded: low)) | 0x3030_3030_3030_3030) &>> 48
-            )
+        if second != latest.second {
+            (latest, earlier) = (earlier, latest)
+            if second != latest.second {
+                let (high, low) = second.quotientAndRemainder(dividingBy: 100)
+                latest = SecondText(
+                    second: second,
+                    first: eightDigits(UInt32(truncatingIfNeeded: high)) | 0x3030_3030_3030_3030,
+                    last: (eightDigits(UInt32(truncatingIfNeeded: low)) | 0x3030_3030_3030_3030) &>> 48)
+            }
         }
         reserve(16)
         let last = (eightDigits(UInt32(truncatingIfNeeded: rest)) | 0x3030_3030_3030_3030) &>> 40
-        storage.storeBytes(of: secondText.first.littleEndian, toByteOffset: count, as: UInt64.self)
+        storage.storeBytes(of: latest.first.littleEndian, toByteOffset: count, as: UInt64.self)
         storage.storeBytes(
-            of: (secondText.last | last &<< 16).littleEndian, toByteOffset: count &+ 8, as: UInt64.self)
+            of: (latest.last | last &<< 16).littleEndian, toByteOffset: count &+ 8, as: UInt64.self)
         count &+= 13
     }
 

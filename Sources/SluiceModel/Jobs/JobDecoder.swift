@@ -8,6 +8,7 @@ public struct JobDecoder: ~Copyable {
     private let validator = JSONValidator()
     private let slots = UnsafeMutablePointer<UnsafeRawBufferPointer>.allocate(capacity: JobField.count)
     private let settings: Settings
+    private let order = PackedFields.Order()
     /// Counts since the decoder was made.
     public internal(set) var counts = Counts()
 
@@ -118,8 +119,18 @@ public struct JobDecoder: ~Copyable {
         guard var lines = PackedFields.Lines(record.value) else { return nil }
         fields.isPacked = true
         var passed = 0
-        while let line = try lines.line() {
+        var index = -1
+        while true {
+            index += 1
+            if let line = lines.expectedLine(index, order) {
+                if fields.present.contains(line.field) { throw .doubled(line.field.headerName ?? "") }
+                fields.set(line.field, line.value)
+                continue
+            }
+            let before = lines
+            guard let line = try lines.line() else { break }
             if let field = JobField(headerName: line.name) {
+                before.expect(field, name: line.name.count, index, order)
                 if fields.present.contains(field) { throw .doubled(field.headerName ?? "") }
                 fields.set(field, line.value)
             } else {

@@ -7,6 +7,8 @@
 public enum PackedFields {
     /// Most bytes of a line's name.
     private static let longestName = 255
+    /// Bytes that must be there for a comparison by words: those of the longest field's name and its colon.
+    private static let longestField = 17
 
     /// Returns whether a record is in packed mode: its value begins with a letter, and a colon follows within 256 bytes. A
     /// payload or document begins with a brace.
@@ -34,6 +36,50 @@ public enum PackedFields {
         /// Bytes after the lines that were returned so far: after the last one, the payload.
         var rest: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: next, count: end - next) }
 
+        /// Returns field and value of the next line if its name is the expected one of the line with this index.
+        @inline(__always)
+        mutating func expectedLine(
+            _ index: Int, _ order: borrowing Order
+        ) -> (field: JobField, value: UnsafeRawBufferPointer)? {
+            guard index < JobField.count, end - next >= PackedFields.longestField else { return nil }
+            let expected = order.lines + index
+            guard expected.pointee.count > 0, word(at: 0) & expected.pointee.mask == expected.pointee.first,
+                word(at: expected.pointee.middleOffset) == expected.pointee.middle
+                    || expected.pointee.count < 8,
+                word(at: expected.pointee.lastOffset) == expected.pointee.last || expected.pointee.count < 8
+            else { return nil }
+            return (expected.pointee.field, value(from: next + expected.pointee.count))
+        }
+
+        @inline(__always)
+        private func word(at offset: Int) -> UInt64 {
+            UInt64(littleEndian: (next + offset).loadUnaligned(as: UInt64.self))
+        }
+
+        /// Expects the field of the next line in its place from now on.
+        func expect(_ field: JobField, name count: Int, _ index: Int, _ order: borrowing Order) {
+            guard index < JobField.count, end - next >= PackedFields.longestField else { return }
+            let count = count + 1
+            var expected = Order.Expected()
+            expected.mask = count < 8 ? 1 &<< UInt64(8 * count) &- 1 : .max
+            expected.first = word(at: 0) & expected.mask
+            expected.middleOffset = max(0, min(8, count - 8))
+            expected.lastOffset = max(0, count - 8)
+            expected.middle = word(at: expected.middleOffset)
+            expected.last = word(at: expected.lastOffset)
+            expected.count = count
+            expected.field = field
+            order.lines[index] = expected
+        }
+
+        /// Returns the bytes up to the end of the line, which is then passed.
+        @inline(__always)
+        private mutating func value(from start: UnsafeRawPointer) -> UnsafeRawBufferPointer {
+            let feed = PackedFields.first(UInt8(ascii: "\n"), from: start, to: end)
+            next = min(feed + 1, end)
+            return UnsafeRawBufferPointer(start: start, count: feed - start)
+        }
+
         /// Returns name and value of the next line; nil after the last one. Skips the empty line after the last one.
         /// - Throws: when the line has no colon.
         @inline(__always)
@@ -47,15 +93,34 @@ public enum PackedFields {
             }
             let colon = PackedFields.first(UInt8(ascii: ":"), from: next, to: end)
             guard colon < end else { throw .line }
-            let start = colon + 1
-            let feed = PackedFields.first(UInt8(ascii: "\n"), from: start, to: end)
-            let line = (
-                name: UnsafeRawBufferPointer(start: next, count: colon - next),
-                value: UnsafeRawBufferPointer(start: start, count: feed - start)
-            )
-            next = min(feed + 1, end)
-            return line
+            let name = UnsafeRawBufferPointer(start: next, count: colon - next)
+            return (name, value(from: colon + 1))
         }
+    }
+
+    /// Fields of the lines of the record before, in order. A producer writes the lines of all records alike, so that each
+    /// name need only be compared with the one that is expected in its place.
+    struct Order: ~Copyable {
+        /// Name of a line and its colon, as words that overlap: three cover the 17 bytes of the longest name.
+        fileprivate struct Expected {
+            var first: UInt64 = 0
+            var middle: UInt64 = 0
+            var last: UInt64 = 0
+            /// Bytes that count in `first`.
+            var mask: UInt64 = 0
+            /// Offsets of `middle` and `last`.
+            var middleOffset = 0
+            var lastOffset = 0
+            /// Bytes of name and colon; 0 when no line is expected here.
+            var count = 0
+            var field = JobField.kind
+        }
+
+        fileprivate let lines = UnsafeMutablePointer<Expected>.allocate(capacity: JobField.count)
+
+        init() { lines.initialize(repeating: Expected(), count: JobField.count) }
+
+        deinit { lines.deallocate() }
     }
 
     /// Returns whether a line's name that is no field's can be a header's name. Otherwise a line lacks its colon, or the

@@ -27,7 +27,7 @@ public struct IdentityHasher: Sendable {
     public func bytes(_ bytes: UnsafeRawBufferPointer) -> UInt64 {
         var hash = SipHash128(key0: key0, key1: key1)
         hash.append(bytes, setting: 0)
-        return max(1, hash.finish().0)
+        return max(1, hash.finishFirst())
     }
 
     /// Hashes an `apns-id`; never 0.
@@ -35,6 +35,6 @@ public struct IdentityHasher: Sendable {
         var hash = SipHash128(key0: key0, key1: key1)
         hash.append(word: id.high)
         hash.append(word: id.low)
-        return max(1, hash.finish().0)
+        return max(1, hash.finishFirst())
     }
 }

@@ -61,12 +61,17 @@ struct SipHash128 {
         }
     }
 
-    /// Returns the result: first and second half, each as the little-endian integer of the reference implementation.
-    mutating func finish() -> (UInt64, UInt64) {
+    /// Returns the first half of the result.
+    mutating func finishFirst() -> UInt64 {
         compress(tail | UInt64(truncatingIfNeeded: length & 0xff) &<< 56)
         v2 ^= 0xee
         for _ in 0..<4 { round() }
-        let first = v0 ^ v1 ^ v2 ^ v3
+        return v0 ^ v1 ^ v2 ^ v3
+    }
+
+    /// Returns the result: first and second half, each as the little-endian integer of the reference implementation.
+    mutating func finish() -> (UInt64, UInt64) {
+        let first = finishFirst()
         v1 ^= 0xdd
         for _ in 0..<4 { round() }
         return (first, v0 ^ v1 ^ v2 ^ v3)
