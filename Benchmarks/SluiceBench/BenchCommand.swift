@@ -30,6 +30,8 @@ struct BenchCommand: ParsableCommand {
         @Flag(help: "With --changelog: in transactions, which need real brokers.") var transactions = false
         @Flag(help: "The jobs come when the worker has its partitions and the store's scans have ended.")
         var settled = false
+        @Flag(help: "Measure all jobs from the first finished ones on, with room for 100,000 at once.")
+        var whole = false
         @Option(help: "With --settled: watch the worker for so many seconds before the jobs come.")
         var watchSeconds = 0
         @Flag(help: "A profiler measures: ask the worker for its counts rarely, and print no useful figures.")
@@ -46,6 +48,9 @@ struct BenchCommand: ParsableCommand {
                 throw ValidationError(
                     "--watch-seconds must be at least 0, --shards 1 to 64, --connections at least 1")
             }
+            guard backlog.storedPercent == 0 || settled else {
+                throw ValidationError("--stored-percent needs --settled")
+            }
         }
 
         func run() throws {
@@ -57,6 +62,7 @@ struct BenchCommand: ParsableCommand {
             load.hasChangelog = changelog || transactions
             load.hasTransactions = transactions
             load.isSettled = settled
+            load.isWhole = whole
             load.isProfiled = profiled
             load.readsThreads = threads
             if allocations { return try countAllocations(load) }

@@ -30,8 +30,11 @@ struct GatewayLoad {
     /// Whether the processor time of each thread is read.
     var readsThreads = false
 
+    /// Whether all jobs are measured, from the first finished ones on, and have room at once. Settled runs always are.
+    var isWhole = false
+
     /// Shares of the jobs that are finished when the measurement begins and ends. Tables and caches have their size at
-    /// its beginning. At its end the consumer still has as many records ahead as at its beginning, so that it has fetched
+    /// its beginning. At its end the consumer still has as many records ahead as at its beginning. It has then fetched
     /// as many as were finished meanwhile.
     private static let (warmUp, end) = (0.5, 0.8)
 
@@ -101,12 +104,12 @@ struct GatewayLoad {
                 Double(worker.snapshot().totals.store.puts - before) / max(1, Self.now() - watched) * 3600
             try production.finish()
         } else {
-            let first = Int(Self.warmUp * Double(jobs))
+            let first = isWhole ? jobs / 20 : Int(Self.warmUp * Double(jobs))
             while worker.snapshot().counters.finished < first { waitForNextLook() }
         }
         let from = sample(worker.snapshot())
         // Settled workers take all jobs from the first on. At the end itself the worker has been idle for an unknown time.
-        let last = isSettled ? jobs : Int(Self.end * Double(jobs))
+        let last = isSettled || isWhole ? jobs : Int(Self.end * Double(jobs))
         guard isProfiled || from.finished < last * 9 / 10 else {
             throw LoadError(description: "the jobs were done too soon for a measurement: more are needed")
         }
@@ -211,7 +214,7 @@ struct GatewayLoad {
         }
         topics.apply(to: &configuration.kafka)
         configuration.delivery.shards = shards
-        if isSettled {
+        if isSettled || isWhole {
             configuration.delivery.maxInFlight = 100_000
             configuration.delivery.maxInFlightBytes = 1 << 30
         }

@@ -74,4 +74,13 @@ import Testing
     @Test func emptyPollsNeedNothing() {
         for _ in 0..<10 { #expect(!watch.polled(0, bytes: 0, queued: 0)) }
     }
+
+    /// librdkafka takes limits from 1 on.
+    @Test func smallestLimitsNeedNoRequestWhileTheQueueIsEmpty() {
+        var watch = FetchWatch(.init(records: 1, bytes: 1))
+        let first = watch.polled(1, bytes: 100, queued: 0)
+        let second = watch.asked(queued: 0)
+        let third = watch.polled(0, bytes: 0, queued: 0)
+        #expect(first && !second && !third)
+    }
 }

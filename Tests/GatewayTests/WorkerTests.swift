@@ -162,7 +162,7 @@ import Testing
     }
 
     /// Each fetch returns a batch that is larger than the queue. librdkafka 2.0.2 then stops fetching for a second, unless
-    /// it is woken: 90 batches would take 90 s, and the wait ends after 60.
+    /// it is woken. 90 batches would take 90 s, and the wait ends after 60.
     @Test func fetchingGoesOnAsSoonAsAFullQueueIsDrained() throws {
         try withBed { bed in
             let token = String(repeating: "ab", count: 32)

@@ -107,6 +107,22 @@ import Testing
         #expect(push.headers == ["traceparent: 00-a", "x-note: a:b"])
     }
 
+    /// The type of the content is no header of the producer's, also where the names of passed headers match it.
+    @Test func contentTypeIsNeverPassedOn() throws {
+        let decoder = TestDecoder(.init(passedHeaders: PassedHeaderNames(["x-*", "content-type"])))
+        for value in ["text/plain", String(repeating: "a", count: 600)] {
+            let lines = "\(valid)content-type:\(value)\nx-a:\(String(repeating: "b", count: 800))\nx-b:c\n"
+            let push = try #require(decoder.push(push(lines)))
+            #expect(push.headers == ["x-a: \(String(repeating: "b", count: 800))", "x-b: c"])
+        }
+    }
+
+    @Test func traceOfARecordIsInALine() {
+        let lines = "\(valid)traceparent:00-\(String(repeating: "ab", count: 16))-00f067aa0ba902b7-01\n"
+        push(lines).withRecord { #expect(TraceIdentifier.text(of: $0) == String(repeating: "ab", count: 16)) }
+        push(valid).withRecord { #expect(TraceIdentifier.text(of: $0) == nil) }
+    }
+
     @Test func headersOfTheRecordAreNoFields() throws {
         var packed = push(valid)
         packed.headers = [

@@ -1,8 +1,8 @@
 /// Decides when the consumer's fetching must be looked after.
 ///
 /// librdkafka stops fetching while its queue is at a limit. Before release 2.2.0 nothing wakes its broker thread when the
-/// queue has been drained: the thread looks again a second later. A worker with a backlog would wait for most of that second.
-/// Any request of the client wakes the thread.
+/// queue has been drained. The thread looks again a second later, and a worker with a backlog waits for most of it. Any
+/// request to the broker wakes the thread.
 ///
 /// Pure: facts are arguments. The queue can't tell its bytes, so they are estimated by the mean of the polled records.
 public struct FetchWatch: Sendable {
@@ -29,8 +29,8 @@ public struct FetchWatch: Sendable {
 
     public init(_ limits: Limits) { self.limits = limits }
 
-    /// Notes a poll. Returns whether a request is needed: the queue was so full that fetching may have stopped, and half
-    /// of it is gone. ``asked(queued:)`` must follow the request.
+    /// Notes a poll. Returns whether a request is needed. The queue then was so full that fetching may have stopped, and
+    /// half of it is gone. ``asked(queued:)`` must follow the request.
     /// - Parameters:
     ///   - records: polled records.
     ///   - bytes: bytes of their values.
@@ -53,7 +53,7 @@ public struct FetchWatch: Sendable {
     }
 
     private mutating func needsRequest(_ queued: Int) -> Bool {
-        guard !isAsking, queued <= highest / 2, mayHaveStopped else { return false }
+        guard !isAsking, highest > 0, queued <= highest / 2, mayHaveStopped else { return false }
         isAsking = true
         highest = queued
         return true
@@ -61,6 +61,6 @@ public struct FetchWatch: Sendable {
 
     /// Whether the queue was within half of a limit. The estimate needs room for records of very different sizes.
     private var mayHaveStopped: Bool {
-        highest >= limits.records / 2 || Double(highest) * mean >= Double(limits.bytes) / 2
+        highest >= max(1, limits.records / 2) || Double(highest) * mean >= Double(limits.bytes) / 2
     }
 }

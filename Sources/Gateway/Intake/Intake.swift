@@ -221,7 +221,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     private func wakeFetching() {
         let (offsets, partitions) = (consumer.offsets, topicPartitions(machine.partitionNumbers))
         let isAccepted = questions.execute { [self] in
-            offsets.wakeFetching(of: partitions, timeoutMilliseconds: 1_000)
+            // The request itself wakes the thread; its answer only shows that the time has come for another one.
+            offsets.wakeFetching(of: partitions, timeoutMilliseconds: 100)
             loop.execute { [self] in
                 guard machine.phase == .running else { return }
                 if fetchWatch?.asked(queued: consumer.queueLength) == true { wakeFetching() }

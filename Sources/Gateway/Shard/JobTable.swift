@@ -145,7 +145,7 @@ struct JobTable: ~Copyable {
         Prefetch.lines(of: UnsafeRawPointer(jobs + Int(slot)), bytes: MemoryLayout<Job>.stride)
     }
 
-    /// Prefetches what a request is made of: the device token and the payload of a job that is in the cache.
+    /// Prefetches device token and payload, of which a request is made. The job itself is in the cache.
     @inline(__always)
     func prefetchRequest(_ slot: UInt32) {
         let job = jobs + Int(slot)

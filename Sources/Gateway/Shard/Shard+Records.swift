@@ -319,8 +319,8 @@ extension Shard {
         return (result.tooLate > 0 ? .tooLate : .notFound, nil)
     }
 
-    /// Returns the record as the decoder takes it, borrowed until the next call. Headers cost a tenth of a job, so that
-    /// those of a record in packed mode are read on request only.
+    /// Returns the record as the decoder takes it, borrowed until the next call. Headers cost a tenth of a job. Those of
+    /// a record in packed mode are therefore read on request only.
     func jobRecord(of record: ConsumedRecord, withHeaders: Bool = false) -> JobRecord {
         let value = record.value
         let count = withHeaders || !PackedFields.begin(value) ? readHeaders(of: record) : 0

@@ -38,7 +38,8 @@ public final class GroupOffsets: @unchecked Sendable {
     }
 
     /// Wakes the client's broker threads by a small request to each partition's leader. A thread that has stopped fetching
-    /// because the queue was full then looks at the queue again. Blocks at most for the given time.
+    /// because the queue was full then looks at the queue again. Blocks at most for the given time. A thread that fetches
+    /// from a follower (`client.rack`) isn't woken.
     public func wakeFetching(of partitions: [TopicPartition], timeoutMilliseconds: Int32) {
         guard !partitions.isEmpty else { return }
         _ = try? whileOpen { () throws(KafkaError) in

@@ -169,9 +169,9 @@ public final class KafkaConsumer {
     public func close(timeoutMilliseconds: Int32 = 10_000) -> Bool {
         guard !isClosed else { return hasLeft }
         isClosed = true
+        let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
         offsets.close()
         context.isClosing = true
-        let deadline = MonotonicDeadline(milliseconds: timeoutMilliseconds)
         settleBeforeClose()
         // Read first, because librdkafka clears its member identifier with the request to leave.
         var joining = mayBeInFirstJoin

@@ -12,7 +12,7 @@ public struct ByteWriter: ~Copyable {
         var first: UInt64 = 0
         var last: UInt64 = 0
     }
-    /// The two seconds written last: most times of a turn lie in the present one, and in that of the jobs' creation.
+    /// The two seconds written last. Most times of a turn lie in the present one, or in that of the jobs' creation.
     private var latest = SecondText()
     private var earlier = SecondText()
 

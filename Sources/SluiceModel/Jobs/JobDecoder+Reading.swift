@@ -1,4 +1,4 @@
-// Reads a record into its fields, in either mode. No value is validated here except the kind, which decides the meaning
+// Reads a record into its fields, in each mode. No value is validated here except the kind, which decides the meaning
 // of the key and the value.
 
 extension JobDecoder {

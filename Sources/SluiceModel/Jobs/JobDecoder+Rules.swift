@@ -1,4 +1,4 @@
-// Makes a job from fields, with all rules about values in one place for both modes.
+// Makes a job from fields, with all rules about values in one place for all modes.
 
 extension JobDecoder {
     func makeJob(
@@ -96,8 +96,7 @@ extension JobDecoder {
             adjustments: times.adjustments, passedHeaders: fields.passed, storage: fields.storage)
     }
 
-    /// Checks the payload's size by push type, and in binary mode its JSON. In structured mode the whole document was
-    /// validated before.
+    /// Checks the payload's size by push type, and its JSON. In structured mode the whole document was validated before.
     private func payload(_ fields: borrowing JobFields, limit: Int) throws(JobError) -> UnsafeRawBufferPointer
     {
         guard let payload = fields[.payload] else { throw fields.error(.payload, .required, "is missing") }

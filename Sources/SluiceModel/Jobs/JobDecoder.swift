@@ -1,7 +1,7 @@
 /// Decodes records of the jobs topic into valid jobs, or reports the rule that a record breaks.
 ///
 /// Binary and packed mode allocate nothing, unless headers of the job are passed on. In binary mode the record's value is
-/// the payload, the fields are headers, and the key is the device token; in packed mode the fields precede the payload.
+/// the payload, and the fields are headers. In packed mode the fields precede the payload. The key is the device token.
 /// Structured mode allocates only where a string is escaped, and for passed headers. ``RecordMode`` tells the modes apart.
 /// Used by one owner, on one thread at a time.
 public struct JobDecoder: ~Copyable {
@@ -135,6 +135,8 @@ public struct JobDecoder: ~Copyable {
                 fields.set(field, line.value)
             } else {
                 guard PackedFields.isName(line.name) else { throw .line }
+                // Never passed on, as in binary mode.
+                if RecordMode.Signs.isSign(line.name) { continue }
                 passed += try readForeign(
                     RecordHeader(name: line.name, value: line.value),
                     room: JobLimits.maximumPassedHeaderBytes - passed)
@@ -166,7 +168,8 @@ public struct JobDecoder: ~Copyable {
         func keep(_ header: RecordHeader) {
             guard JobField(headerName: header.name) == nil, !RecordMode.Signs.isSign(header.name),
                 settings.passedHeaders.contain(header.name),
-                PassedHeaders.fits(header, in: JobLimits.maximumPassedHeaderBytes - used)
+                PassedHeaders.fits(header, in: JobLimits.maximumPassedHeaderBytes - used),
+                used + PassedHeaders.size(of: header) <= count
             else { return }
             used += PassedHeaders.write(header, to: target + used)
         }
@@ -175,6 +178,7 @@ public struct JobDecoder: ~Copyable {
         } else {
             for header in record.headers { keep(header) }
         }
+        fields.keepPassed(used)
     }
 
     /// Checks that `bytes` are a single JSON object.
@@ -190,7 +194,7 @@ public struct JobDecoder: ~Copyable {
 
 extension JobError {
     static func doubled(_ header: StaticString) -> JobError {
-        JobError(field: header.description, rule: .doubled, message: "the header occurs more than once")
+        JobError(field: header.description, rule: .doubled, message: "occurs more than once")
     }
 
     static func null(_ header: StaticString) -> JobError {

@@ -72,7 +72,7 @@ public struct ControlDescription: Sendable {
 public struct EncodedJob: Sendable {
     /// Key of the record: the device token or channel identifier.
     public var key: [UInt8]
-    /// Payload in binary mode, document in structured mode, fields and payload in packed mode; empty for a cancel or
+    /// Payload in binary mode, document in structured mode, fields and payload in packed mode. Empty for a cancel or
     /// device event in binary mode.
     public var value: [UInt8]
     /// Headers of the record, in order.

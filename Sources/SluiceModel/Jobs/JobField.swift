@@ -13,7 +13,7 @@ public enum JobKind: UInt8, CaseIterable, Sendable {
     }
 }
 
-/// Every field of a job, in both encodings.
+/// Every field of a job, in all modes.
 public enum JobField: UInt8, CaseIterable, Sendable {
     case kind, deviceToken, channelIdentifier, topic, pushType, priority, expiration, ttl, collapseIdentifier,
         apnsID, deliverAt, delivery, receiptTimeout, registeredAt, duplicates, environment, createdAt,

@@ -1,6 +1,6 @@
 /// Fields of a record before their values are validated, a slice for each.
 ///
-/// Numbers stay text, so that both encodings share the later steps.
+/// Numbers stay text, so that all modes share the later steps.
 struct JobFields: ~Copyable {
     /// True in structured mode: numbers are JSON numbers, and errors name members instead of headers.
     var isStructured = false
@@ -94,6 +94,12 @@ struct JobFields: ~Copyable {
         storageUsed = count
         passed = PassedHeaders(bytes: UnsafeRawBufferPointer(start: memory, count: count))
         return memory
+    }
+
+    /// Notes that only so many bytes of the passed headers were written.
+    mutating func keepPassed(_ count: Int) {
+        guard count < passed.bytes.count else { return }
+        passed = PassedHeaders(bytes: UnsafeRawBufferPointer(rebasing: passed.bytes[..<count]))
     }
 
     /// Frees the storage of a malformed record.

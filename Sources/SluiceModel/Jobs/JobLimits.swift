@@ -1,6 +1,6 @@
 /// Limits and defaults of job fields. The schemas name the same numbers, and a test compares them.
 public enum JobLimits {
-    /// Largest record value in bytes, in either mode.
+    /// Largest record value in bytes, in each mode.
     public static let maximumDocumentSize = JSONValidator.capacity
     /// Deepest nesting of a payload or document.
     public static let maximumDepth = JSONScanner.maximumDepth

@@ -1,6 +1,6 @@
-/// Fields of a job in packed mode: lines `name:value` at the beginning of the record's value, under the names of the headers
-/// of binary mode. An empty line ends the fields, and the payload follows. Clients of Kafka pay for each header of a record,
-/// so that this mode is the cheapest for workers.
+/// Fields of a job in packed mode: lines `name:value` at the beginning of the record's value. The names are those of the
+/// headers of binary mode. An empty line ends the fields, and the payload follows. Clients of Kafka pay for each header of
+/// a record, so this mode is the cheapest for workers.
 ///
 /// Nothing is trimmed. A line ends with a line feed, which the last line may leave out. A line that is no field counts as
 /// a header that is no field. The record's own headers aren't read.
@@ -10,8 +10,8 @@ public enum PackedFields {
     /// Bytes that must be there for a comparison by words: those of the longest field's name and its colon.
     private static let longestField = 17
 
-    /// Returns whether a record is in packed mode: its value begins with a letter, and a colon follows within 256 bytes. A
-    /// payload or document begins with a brace.
+    /// Returns whether a record is in packed mode. Its value then begins with a letter, and a colon follows within 256
+    /// bytes. A payload or document begins with a brace.
     @inline(__always)
     public static func begin(_ value: UnsafeRawBufferPointer?) -> Bool {
         guard let value, let start = value.baseAddress, value.count > 1, isLetter(value[0]) else {
@@ -36,7 +36,7 @@ public enum PackedFields {
         /// Bytes after the lines that were returned so far: after the last one, the payload.
         var rest: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: next, count: end - next) }
 
-        /// Returns field and value of the next line if its name is the expected one of the line with this index.
+        /// Returns field and value of the next line. Returns nil when its name isn't the expected one of its place.
         @inline(__always)
         mutating func expectedLine(
             _ index: Int, _ order: borrowing Order
@@ -98,8 +98,8 @@ public enum PackedFields {
         }
     }
 
-    /// Fields of the lines of the record before, in order. A producer writes the lines of all records alike, so that each
-    /// name need only be compared with the one that is expected in its place.
+    /// Field that each line had last, by the line's place. A producer writes the lines of all records alike. A name need
+    /// then only be compared with the expected one.
     struct Order: ~Copyable {
         /// Name of a line and its colon, as words that overlap: three cover the 17 bytes of the longest name.
         fileprivate struct Expected {

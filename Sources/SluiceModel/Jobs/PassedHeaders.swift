@@ -157,8 +157,14 @@ public enum TraceIdentifier {
         return (high, low)
     }
 
-    /// Returns the trace identifier of a record; nil when the record has none.
+    /// Returns the trace identifier of a record; nil when the record has none. In packed mode a line has it.
     public static func text(of record: JobRecord) -> String? {
+        if var lines = PackedFields.Lines(record.value) {
+            while let line = try? lines.line() {
+                if line.name.equalsIgnoringCase(headerName) { return text(in: line.value) }
+            }
+            return nil
+        }
         for header in record.headers where header.name.equalsIgnoringCase(headerName) {
             return header.value.flatMap { text(in: $0) }
         }

@@ -5,7 +5,7 @@
 public enum DeadLetter {
     /// Names of the added headers, in their order.
     public enum Header: String, CaseIterable, Sendable {
-        /// Faulty part: a header, a member, `key`, `payload` or `document`.
+        /// Faulty part: a header, line or member, `key`, `payload`, `document`, or `fields` for lines in packed mode.
         case field = "sluice-error-field"
         /// Code of the broken rule (``JobRule``).
         case rule = "sluice-error-rule"
