@@ -64,6 +64,7 @@ extension RunResult {
             reason: results.enumerated().filter(\.element.generator.wasLimit)
                 .map { "generator \($0.offset + 1): \($0.element.generator.reason)" }.joined(separator: "; "),
             delay: results.reduce(into: HDRHistogram()) { $0.add($1.generator.delay) })
+        merged.reader = reader(results)
         merged.thresholds = []
         merged.thresholds = try judge(merged)
         return merged
@@ -300,6 +301,18 @@ extension RunResult {
                     return (name, isShared ? "\(name) of generator \(index + 1)" : name)
                 })
         }
+    }
+
+    /// Readers of all generators; nil when no result has one.
+    private static func reader(_ results: [RunResult]) -> Reader? {
+        let readers = results.compactMap(\.reader)
+        guard !readers.isEmpty else { return nil }
+        let reasons = results.enumerated().compactMap { index, result in
+            result.reader.flatMap { $0.wasLimit ? "generator \(index + 1): \($0.reason)" : nil }
+        }
+        return Reader(
+            wasLimit: !reasons.isEmpty, reason: reasons.joined(separator: "; "),
+            delay: readers.reduce(into: HDRHistogram()) { $0.add($1.delay) })
     }
 
     private static func processes(_ results: [RunResult]) -> [Process] {

@@ -83,6 +83,12 @@ extension RunResult {
                     + (generator.reason.isEmpty ? "." : ": \(generator.reason).")
                     + " Rate and latency describe the generator.")
         }
+        if let reader, reader.wasLimit {
+            found.append(
+                "The reader of outcomes, not the gateway, was slow"
+                    + (reader.reason.isEmpty ? "." : ": \(reader.reason).")
+                    + " Latency, and the rate of closed loops, describe the reader.")
+        }
         if noise.medianSlowdown >= 1.2 || noise.worstSlowdown >= 3 {
             found.append(
                 "The machine was slow beside the load: a fixed calculation took"
@@ -175,6 +181,7 @@ extension RunResult {
                     ("\(at).storeBytes", second.storeBytes.map { $0 >> 20 }))
                 ?? bad(
                     ("\(at).generatorDelayMilliseconds", second.generatorDelayMilliseconds),
+                    ("\(at).readerDelayMilliseconds", second.readerDelayMilliseconds),
                     ("\(at).slowdown", second.slowdown), ("\(at).queueAgeSeconds", second.queueAgeSeconds),
                     ("\(at).lagSeconds", second.lagSeconds), ("\(at).loopBusy", second.loopBusy))
                 ?? bad("\(at).outcomes", second.outcomes) ?? bad("\(at).latency", second.latency)
@@ -224,6 +231,7 @@ extension RunResult {
                 ("generator.producers", generator.producers), ("environment.cores", environment.cores),
                 ("environment.memoryBytes", environment.memoryBytes >> 20))
             ?? bad("generator.delay", generator.delay)
+            ?? reader.flatMap { bad("reader.delay", $0.delay) }
             ?? bad(
                 ("environment.startedMilliseconds", Double(environment.startedMilliseconds) / 1_000),
                 ("environment.loadBefore", environment.loadBefore),

@@ -17,13 +17,15 @@ public struct RunResult: Codable, Sendable, Equatable {
     public var annotations: [Annotation]
     public var audit: Audit
     public var generator: Generator
+    /// Reader of outcomes; nil in a result without its delay.
+    public var reader: Reader?
     public var thresholds: [Threshold]
 
     public init(
         scenario: Scenario, environment: Environment, phases: [Phase], loads: [Load]? = nil,
         seconds: [Second],
         processes: [Process], annotations: [Annotation], audit: Audit, generator: Generator,
-        thresholds: [Threshold]
+        reader: Reader? = nil, thresholds: [Threshold]
     ) {
         self.scenario = scenario
         self.environment = environment
@@ -34,6 +36,7 @@ public struct RunResult: Codable, Sendable, Equatable {
         self.annotations = annotations
         self.audit = audit
         self.generator = generator
+        self.reader = reader
         self.thresholds = thresholds
     }
 
@@ -210,6 +213,8 @@ public struct RunResult: Codable, Sendable, Equatable {
         public var open = 0
         /// Longest delay of the generator behind the intended times, in milliseconds.
         public var generatorDelayMilliseconds = 0.0
+        /// Longest time that an outcome or dead letter waited for the reader, in milliseconds; nil when none was read.
+        public var readerDelayMilliseconds: Double?
         /// Processor time in seconds, by name of the process.
         public var cpuSeconds: [String: Double] = [:]
         public var residentBytes: [String: Int] = [:]
@@ -371,6 +376,23 @@ public struct RunResult: Codable, Sendable, Equatable {
             producers: Int, wasLimit: Bool, reason: String, delay: HDRHistogram
         ) {
             self.producers = producers
+            self.wasLimit = wasLimit
+            self.reason = reason
+            self.delay = delay
+        }
+    }
+
+    /// Reader of outcomes and dead letters. Each latency has the reader's delay in it.
+    public struct Reader: Codable, Sendable, Equatable {
+        /// Whether the reader was a limit of the measurement: more than a hundredth of the outcomes of the main phases'
+        /// jobs were read over 10 ms late.
+        public var wasLimit: Bool
+        /// Explanation of `wasLimit`; empty otherwise.
+        public var reason: String
+        /// Time that the first outcomes of the main phases' jobs waited for the reader.
+        public var delay: HDRHistogram
+
+        public init(wasLimit: Bool, reason: String, delay: HDRHistogram) {
             self.wasLimit = wasLimit
             self.reason = reason
             self.delay = delay

@@ -244,6 +244,32 @@ struct JobLedgerTests {
         #expect(threshold.value == 0.5 && !threshold.isMet)
     }
 
+    @Test func readerIsTheLimitWhenMoreThanAHundredthOfTheOutcomesWereReadLate() throws {
+        func reader(late: Int, warmUp: Int = 0, delay: Int64 = 10_001) throws -> RunResult.Reader {
+            var ledger = JobLedger(try scenario(), run: 7)
+            for number in 0..<200 {
+                ledger.add(entry(number, 0, at: number < warmUp ? 0.5 : 1.5))
+                ledger.add(outcome(number), at: 1_600_000, delay: number < late ? delay : 10_000)
+                // A repeated outcome is not judged.
+                ledger.add(outcome(number), at: 1_700_000, delay: 1_000_000)
+            }
+            return ledger.readerResult
+        }
+        #expect(try !reader(late: 2).wasLimit && reader(late: 2).reason.isEmpty)
+        let slow = try reader(late: 3)
+        #expect(slow.wasLimit && slow.delay.count == 200 && slow.delay.greatest == 10_001)
+        #expect(slow.reason == "1.5 % of the outcomes of the main phases' jobs were read over 10 ms late")
+        // Outcomes of jobs of a warm-up are not judged.
+        #expect(try !reader(late: 50, warmUp: 50).wasLimit)
+        #expect(try !reader(late: 200, delay: 10_000).wasLimit)
+        var ledger = JobLedger(try scenario(), run: 7)
+        ledger.add(entry(0, 0, at: 1.5))
+        ledger.addDeadLetter(APNSID(high: 7, low: 0), rule: "r", at: 1_600_000, delay: 30_000)
+        #expect(ledger.readerResult.wasLimit && ledger.secondResults[1].readerDelayMilliseconds == 30)
+        #expect(ledger.secondResults[0].readerDelayMilliseconds == nil)
+        #expect(try !JobLedger(scenario(), run: 7).readerResult.wasLimit)
+    }
+
     @Test func gatewayKeepsUpWhileFewJobsOfOpenLoopsAreLate() throws {
         func result(late: Int, lost: Int) throws -> RunResult {
             var ledger = JobLedger(try scenario(), run: 7)

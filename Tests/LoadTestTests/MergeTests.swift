@@ -36,10 +36,25 @@ struct MergeTests {
         #expect(whole.phases[1].produced == produced)
         #expect(abs((whole.mainRate ?? 0) - 400) < 20)
         #expect(whole.generator.producers == 2)
+        #expect(whole.reader?.delay.count == (one.reader?.delay.count ?? 0) + (two.reader?.delay.count ?? 0))
+        #expect(whole.reader?.wasLimit == false)
         #expect(whole.environment.startedMilliseconds == one.environment.startedMilliseconds)
         // Order of the results makes no difference to sums.
         #expect(try merged([two, one]).phases[1].latency == latency)
         #expect(try merged([two, one]).seconds[7].produced == whole.seconds[7].produced)
+    }
+
+    @Test("a slow reader is named by the number of its generator, and results without a reader are merged")
+    func slowReader() throws {
+        var (first, second) = (one, two)
+        first.reader = nil
+        second.reader?.wasLimit = true
+        second.reader?.reason = "2 % were late"
+        let whole = try merged([first, second])
+        #expect(whole.reader?.wasLimit == true && whole.reader?.reason == "generator 2: 2 % were late")
+        #expect(whole.reader?.delay == second.reader?.delay)
+        second.reader = nil
+        #expect(try merged([first, second]).reader == nil)
     }
 
     @Test("processes keep their time under names of their own, and costs count all outcomes")
@@ -216,6 +231,7 @@ struct MergeTests {
             $0.processes = [.init(name: "x", role: .worker, cpuSeconds: -1, maximumResidentBytes: 0)]
         }
         try mistake { $0.generator.producers = -1 }
+        try mistake { $0.seconds[0].readerDelayMilliseconds = -1 }
         for (index, (isRead, schema)) in try verdicts(mistakes).enumerated() {
             #expect(schema != "valid", "\(String(decoding: mistakes[index], as: UTF8.self).prefix(300))")
             #expect(!isRead, "\(schema)")
@@ -262,6 +278,7 @@ struct MergeTests {
         #expect(properties(member("properties", "annotations", "items")) == names(result.annotations[0]))
         #expect(properties(member("properties", "audit")) == names(result.audit))
         #expect(properties(member("properties", "generator")) == names(result.generator))
+        #expect(properties(member("properties", "reader")) == names(result.reader!))
         #expect(properties(member("properties", "thresholds", "items")) == names(result.thresholds[0]))
     }
 }

@@ -99,6 +99,23 @@ struct ReportTests {
         #expect(text(RunReport(result).page()).contains("No verdict"))
     }
 
+    @Test("the reader of outcomes is named beside the generator, unless the result has no reader")
+    func readerOfOutcomes() {
+        var result = SampleResults.run(hasOutage: false)
+        let quiet = RunReport(result).page()
+        #expect(text(quiet).contains("not the reader of outcomes"))
+        #expect(text(quiet).contains("Delay of the reader of outcomes, p99"))
+        #expect(RunPlots(result).readerDelay.hasValues)
+        result.reader?.wasLimit = true
+        result.reader?.reason = "3.5 % were late"
+        let slow = text(RunReport(result).page())
+        #expect(slow.contains("was slow: 3.5 % were late.") && !slow.contains("not the reader of outcomes"))
+        // A result of a program that measured no delay.
+        result.reader = nil
+        for index in result.seconds.indices { result.seconds[index].readerDelayMilliseconds = nil }
+        #expect(!RunReport(result).page().contains("reader of outcomes"))
+    }
+
     @Test("a lost job is in the audit's sentence")
     func auditInWords() {
         var result = SampleResults.run(hasOutage: false)
@@ -141,12 +158,14 @@ struct ReportTests {
                 $0.generator.wasLimit = true
                 $0.generator.reason = "the queue was full"
             },
+            warnings { $0.reader?.wasLimit = true },
             warnings { $0.phases[1].produced = $0.phases[1].intended / 2 },
             warnings { $0.phases[1].latency = HDRHistogram() },
         ]
         for found in disturbed { #expect(found.count == 1, "\(found)") }
         #expect(disturbed[2][0].contains("4 %"))
         #expect(disturbed[5][0].contains("the queue was full"))
+        #expect(disturbed[6][0].contains("The reader of outcomes"))
         #expect(SampleResults.oneSecond.warnings.contains { $0.contains("fewer than ten") })
     }
 

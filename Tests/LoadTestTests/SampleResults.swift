@@ -113,6 +113,11 @@ enum SampleResults {
             delay.record(
                 microseconds: Int(second.generatorDelayMilliseconds * 1_000), times: max(1, second.produced))
         }
+        var reading = HDRHistogram()
+        for index in seconds.indices where seconds[index].latency.count > 0 {
+            seconds[index].readerDelayMilliseconds = 1.5
+            reading.record(microseconds: 1_500, times: seconds[index].latency.count)
+        }
         let latency = phases[1].latency
         let p99 = latency.milliseconds(atPercentile: 99)
         var annotations: [RunResult.Annotation] = []
@@ -141,6 +146,7 @@ enum SampleResults {
             phases: phases, seconds: seconds, processes: processes, annotations: annotations,
             audit: audit,
             generator: .init(producers: 1, wasLimit: false, reason: "", delay: delay),
+            reader: .init(wasLimit: false, reason: "", delay: reading),
             thresholds: [
                 .init(name: "lost", bound: "0", value: 0, isMet: true),
                 .init(name: "latency-p99", bound: "≤ 500 ms", value: p99, isMet: (p99 ?? .infinity) <= 500),
@@ -175,6 +181,7 @@ enum SampleResults {
             produced: 0, refused: 0, once: 0, missing: 0, doubled: 0, unknown: 0, unreadable: 0, byKind: [:],
             byReason: [:], attempts: 0, simulatorRequests: nil, sentTwice: nil)
         result.generator.delay = HDRHistogram()
+        result.reader = nil
         return result
     }
 
@@ -187,6 +194,7 @@ enum SampleResults {
         bare.produced = second.produced
         bare.outcomes = second.outcomes
         bare.latency = second.latency
+        bare.readerDelayMilliseconds = second.readerDelayMilliseconds
         result.seconds = [bare]
         result.phases = [result.phases[1]]
         result.processes = []
@@ -216,6 +224,8 @@ enum SampleResults {
         result.audit.byReason[text] = 3
         result.generator.wasLimit = true
         result.generator.reason = text
+        result.reader?.wasLimit = true
+        result.reader?.reason = text
         result.thresholds.append(.init(name: text, bound: text, value: nil, isMet: false))
         for index in result.seconds.indices {
             result.seconds[index].cpuSeconds[text] = 0.1

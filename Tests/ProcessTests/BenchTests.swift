@@ -90,6 +90,13 @@ struct BenchTests {
         #expect(
             result.annotations.count { $0.kind != .note } >= scenario.annotations, "\(result.annotations)")
         #expect(result.processes.contains { $0.role == .worker && $0.cpuSeconds > 0 })
+        // Each job with a latency has a delay of the reader, and readings at different moments differ.
+        let reader = try #require(result.reader)
+        let latencies = result.phases.filter { $0.kind == .main }.reduce(0) { $0 + $1.latency.count }
+        #expect(reader.delay.count == latencies && reader.delay.greatest > 0)
+        #expect(
+            reader.wasLimit == result.annotations.contains { $0.text.hasPrefix("the reader of outcomes") })
+        #expect(result.seconds.allSatisfy { ($0.latency.count > 0) == ($0.readerDelayMilliseconds != nil) })
         let again = try LoadScenario.read(result.scenario.text, name: "result")
         #expect(
             again.thresholds.map { $0.judged(result) } == result.thresholds, "a result can be judged again")

@@ -36,7 +36,7 @@ public struct JobLedger: Sendable {
     static let earliness: Int64 = 1_000_000
     /// Load of device events, which are audited and have no latency.
     public static let presence = UInt8.max
-    /// Delay of a production from which on the generator was late, in microseconds.
+    /// Delay of a production from which on the generator was late, in microseconds; also that of a reading.
     public static let lateness: Int64 = 10_000
 
     private struct Job {
@@ -89,6 +89,8 @@ public struct JobLedger: Sendable {
     private var delay = HDRHistogram()
     private var lateJobs = 0
     private var mainJobs = 0
+    private var readingDelay = HDRHistogram()
+    private var lateReadings = 0
     private var presenceOpen = 0
     /// Numbers of device events by token, in their order.
     private var events: [String: [Int]] = [:]
@@ -204,7 +206,8 @@ public struct JobLedger: Sendable {
     }
 
     /// Adds an outcome that was read at a time; nil: a record that is no outcome.
-    public mutating func add(_ outcome: OutcomeSummary?, at time: Int64) {
+    /// - Parameter delay: time that the record waited for its reader; nil when not measured.
+    public mutating func add(_ outcome: OutcomeSummary?, at time: Int64, delay: Int64? = nil) {
         guard let outcome else {
             unreadable += 1
             return
@@ -219,19 +222,22 @@ public struct JobLedger: Sendable {
         add(
             id, kind: outcome.kind.rawValue,
             reason: [.rejected, .expired, .undeliverable].contains(outcome.kind) ? reason ?? "none" : nil,
-            attempts: outcome.attempts, at: time)
+            attempts: outcome.attempts, at: time, delay: delay)
     }
 
     /// Adds a dead letter that was read at a time; without an identifier it belongs to an unknown job.
-    public mutating func addDeadLetter(_ id: APNSID?, rule: String, at time: Int64) {
+    /// - Parameter delay: time that the record waited for its reader; nil when not measured.
+    public mutating func addDeadLetter(_ id: APNSID?, rule: String, at time: Int64, delay: Int64? = nil) {
         guard let id else {
             unknown += 1
             return
         }
-        add(id, kind: Self.deadLetterKind, reason: rule, attempts: 0, at: time)
+        add(id, kind: Self.deadLetterKind, reason: rule, attempts: 0, at: time, delay: delay)
     }
 
-    private mutating func add(_ id: APNSID, kind: UInt8, reason: String?, attempts: Int, at time: Int64) {
+    private mutating func add(
+        _ id: APNSID, kind: UInt8, reason: String?, attempts: Int, at time: Int64, delay: Int64?
+    ) {
         guard id.high == run, let number = Int(exactly: id.low), jobs.indices.contains(number),
             jobs[number].state != .absent
         else {
@@ -273,6 +279,9 @@ public struct JobLedger: Sendable {
         second(time) {
             if kind == Self.deadLetterKind { $0.deadLetters += 1 } else { $0.outcomes[name, default: 0] += 1 }
             $0.latency.record(microseconds: latency)
+            if let delay {
+                $0.readerDelayMilliseconds = max($0.readerDelayMilliseconds ?? 0, Double(delay) / 1_000)
+            }
         }
         if let index = phase(at: time) {
             phaseFigures[index].outcomes += 1
@@ -284,6 +293,10 @@ public struct JobLedger: Sendable {
         if phases[Int(job.phase)].kind == .main {
             loads[Int(job.load)].latency.record(microseconds: latency)
             loads[Int(job.load)].byKind[name, default: 0] += 1
+            if let delay {
+                readingDelay.record(microseconds: Int(delay))
+                if delay > Self.lateness { lateReadings += 1 }
+            }
         }
     }
 
@@ -350,5 +363,17 @@ public struct JobLedger: Sendable {
         return RunResult.Generator(
             producers: producers, wasLimit: !reasons.isEmpty, reason: reasons.joined(separator: "; "),
             delay: delay)
+    }
+
+    /// Judgement of the reader of outcomes.
+    public var readerResult: RunResult.Reader {
+        let read = readingDelay.count
+        let wasLimit = lateReadings * 100 > read
+        let share = Double(lateReadings * 1_000 / max(1, read)) / 10
+        return RunResult.Reader(
+            wasLimit: wasLimit,
+            reason: wasLimit
+                ? "\(share) % of the outcomes of the main phases' jobs were read over 10 ms late" : "",
+            delay: readingDelay)
     }
 }

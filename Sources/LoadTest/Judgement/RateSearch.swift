@@ -8,7 +8,7 @@ public struct RateSearch: Sendable, Equatable {
         public var rate: Double
         public var isConfirmation: Bool
         public var isPassed: Bool
-        /// Whether the generator, not the gateway, was the limit.
+        /// Whether the generator or its reader of outcomes, not the gateway, was the limit.
         public var generatorWasLimit: Bool
     }
 
@@ -17,7 +17,7 @@ public struct RateSearch: Sendable, Equatable {
     /// Least rate that failed; nil: none so far.
     public private(set) var failed: Double?
     public private(set) var probes: [Probe] = []
-    /// Whether the generator was the limit of a failed probe, so that the gateway may take more.
+    /// Whether the generator or its reader was the limit of a failed probe, so that the gateway may take more.
     public private(set) var isLimitedByGenerator = false
 
     private let start: Double

@@ -110,6 +110,14 @@ struct RunPlots {
             [("longest delay behind the intended time", { $0.generatorDelayMilliseconds })])
     }
 
+    /// Without values in a result without the reader's delay.
+    var readerDelay: Plot {
+        level(
+            "reading", "Delay of the reader of outcomes", unit: "ms",
+            [("longest wait of an outcome for the reader", { $0.readerDelayMilliseconds })],
+            note: "Each latency has this delay in it.")
+    }
+
     // MARK: Latency
 
     var latencyOverTime: Plot {

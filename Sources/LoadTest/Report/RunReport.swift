@@ -196,6 +196,21 @@ public struct RunReport {
 
     // MARK: Environment
 
+    /// Rows of the reader of outcomes; empty in a result without its delay.
+    private var readerRows: [[String]] {
+        guard let reader = result.reader else { return [] }
+        return [
+            [
+                "Delay of the reader of outcomes, p99",
+                FigureText.milliseconds(reader.delay.milliseconds(atPercentile: 99)),
+            ],
+            [
+                "Limit of the reading",
+                reader.wasLimit ? "the reader of outcomes" : "not the reader of outcomes",
+            ],
+        ]
+    }
+
     private func environment(_ plots: RunPlots) -> String {
         let environment = result.environment
         let noise = environment.noise
@@ -233,8 +248,9 @@ public struct RunReport {
                     FigureText.milliseconds(result.generator.delay.milliseconds(atPercentile: 99)),
                 ],
                 ["Limit of the load", result.generator.wasLimit ? "the generator" : "not the generator"],
-            ], numeric: [])
-            + Self.grid([plots.slowdown, plots.generatorDelay])
+            ] + readerRows, numeric: [])
+            + Self.grid(
+                [plots.slowdown, plots.generatorDelay] + [plots.readerDelay].filter(\.hasValues))
     }
 
     static func grid(_ plots: [Plot]) -> String {

@@ -72,6 +72,8 @@ extension RunResult.Second {
         latency.add(other.latency)
         open = max(open, other.open)
         generatorDelayMilliseconds = max(generatorDelayMilliseconds, other.generatorDelayMilliseconds)
+        readerDelayMilliseconds =
+            [readerDelayMilliseconds, other.readerDelayMilliseconds].compactMap(\.self).max()
         cpuSeconds.merge(other.cpuSeconds, uniquingKeysWith: +)
         residentBytes.merge(other.residentBytes, uniquingKeysWith: max)
         takeGreaterLevels(of: other)

@@ -192,6 +192,13 @@ struct BenchRun {
                     at: scenario.mainSpans.first?.lowerBound ?? 0, kind: .note,
                     text: "the generator was the limit: \(generator.reason)"))
         }
+        let reader = ledger.readerResult
+        if reader.wasLimit {
+            annotations.append(
+                RunResult.Annotation(
+                    at: scenario.mainSpans.first?.lowerBound ?? 0, kind: .note,
+                    text: "the reader of outcomes was the limit: \(reader.reason)"))
+        }
         for ending in stage.badEndings where !annotations.contains(where: { $0.text == ending }) {
             annotations.append(RunResult.Annotation(at: phases.last?.to ?? 0, kind: .note, text: ending))
         }
@@ -206,7 +213,7 @@ struct BenchRun {
             phases: phases, loads: ledger.loadResults, seconds: seconds, processes: processes,
             annotations: annotations.sorted { $0.at < $1.at },
             audit: ledger.audit(simulatorRequests: stage.simulator.map { Int($0.requests) }),
-            generator: generator, thresholds: [])
+            generator: generator, reader: reader, thresholds: [])
         result.thresholds = scenario.judged(result)
         return result
     }

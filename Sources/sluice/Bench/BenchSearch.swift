@@ -48,12 +48,16 @@ struct BenchSearch {
             let open = tried.loads.filter { if case .closed = $0.arrival { false } else { true } }
             if !run.result.hasKeptUp(loads: Set(open.map(\.name))) { missed.append("rate") }
             missed += run.badEndings
-            search.record(isPassed: missed.isEmpty, generatorWasLimit: run.result.generator.wasLimit)
+            // The reader of outcomes is a part of the generator.
+            let limit =
+                run.result.generator.wasLimit
+                ? "the generator" : run.result.reader?.wasLimit == true ? "the reader of outcomes" : nil
+            search.record(isPassed: missed.isEmpty, generatorWasLimit: limit != nil)
             let row = BenchSummary.row(run.result)
             Terminal.output(
                 "\(Numbers.grouped(Int(next.rate.rounded())))/s  \(missed.isEmpty ? "passed" : "missed: \(missed.joined(separator: ", "))")"
                     + "  p50 \(row[1]) ms, p99 \(row[2]) ms"
-                    + (run.result.generator.wasLimit ? "  (the generator was the limit)" : ""))
+                    + (limit.map { "  (\($0) was the limit)" } ?? ""))
             try output.subdirectory(String(format: "%02d", search.probes.count)).write(run.result)
             if search.confirmed != nil { try output.write(run.result) }
         }
@@ -70,7 +74,7 @@ struct BenchSearch {
         }
         let more =
             search.isLimitedByGenerator
-            ? " at least; the generator was the limit above"
+            ? " at least; the generator or its reader was the limit above"
             : report.failedRate == nil && most.isFinite ? " at least; the rate cap was the limit" : ""
         Terminal.output("  \(Numbers.grouped(Int(rate.rounded())))/s\(more)")
         Terminal.output("  \(output.path)")

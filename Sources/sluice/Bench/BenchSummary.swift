@@ -31,6 +31,9 @@ enum BenchSummary {
         if result.generator.wasLimit {
             lines.append("  ! the generator was the limit: \(result.generator.reason)")
         }
+        if let reader = result.reader, reader.wasLimit {
+            lines.append("  ! the reader of outcomes was the limit: \(reader.reason)")
+        }
         let noise = result.environment.noise
         if noise.medianSlowdown > 1.2 || noise.stolenShare > 0.05 {
             lines.append(

@@ -147,27 +147,44 @@ private struct OutcomeReader {
             deadLetters.close()
         }
         exchange.setReading()
-        var read: [(outcome: OutcomeSummary?, time: Int64)] = []
-        var dead: [(id: APNSID?, rule: String, time: Int64)] = []
+        var read: [(outcome: OutcomeSummary?, time: Int64, delay: Int64?)] = []
+        var dead: [(id: APNSID?, rule: String, time: Int64, delay: Int64?)] = []
+        var readDelay = ReadingDelay()
+        var deadDelay = ReadingDelay()
         var end: ContinuousClock.Instant?
         while true {
             // Records that have arrived when the run ends still count.
             let isLast = exchange.readerStops
             if isLast, end == nil { end = .now + .seconds(1) }
-            let begin = exchange.beginning?.nanoseconds
+            let beginning = exchange.beginning
+            let begin = beginning?.nanoseconds
             try outcomes.poll(timeoutMilliseconds: 2) { record in
-                read.append((record.value.flatMap { OutcomeSummary(json: $0) }, Self.time(since: begin)))
+                let outcome = record.value.flatMap { OutcomeSummary(json: $0) }
+                let time = Self.time(since: begin)
+                let delay = beginning.map {
+                    readDelay.delay(stamped: Self.timestamp(of: record, since: $0.milliseconds), readAt: time)
+                }
+                read.append((outcome, time, delay))
             }
+            // The first record of a poll is read as soon as the poll is over.
+            if outcomes.isDrained { readDelay.noteEmpty(at: read.first?.time ?? Self.time(since: begin)) }
             try deadLetters.poll(timeoutMilliseconds: 0) { record in
                 let (id, rule) = Self.job(of: record)
-                dead.append((id, rule, Self.time(since: begin)))
+                let time = Self.time(since: begin)
+                let delay = beginning.map {
+                    deadDelay.delay(stamped: Self.timestamp(of: record, since: $0.milliseconds), readAt: time)
+                }
+                dead.append((id, rule, time, delay))
             }
+            if deadLetters.isDrained { deadDelay.noteEmpty(at: dead.first?.time ?? Self.time(since: begin)) }
             let news = exchange.take()
             for entry in news.entries { ledger.add(entry) }
             for number in news.refused { ledger.refuse(number) }
             for job in news.notProduced { ledger.addNotProduced(load: job.load, intended: job.intended) }
-            for (outcome, time) in read { ledger.add(outcome, at: time) }
-            for (id, rule, time) in dead { ledger.addDeadLetter(id, rule: rule, at: time) }
+            for (outcome, time, delay) in read { ledger.add(outcome, at: time, delay: delay) }
+            for (id, rule, time, delay) in dead {
+                ledger.addDeadLetter(id, rule: rule, at: time, delay: delay)
+            }
             exchange.publish(ledger)
             if isLast, (read.isEmpty && dead.isEmpty) || end.map({ $0 < .now }) == true { return }
             read.removeAll(keepingCapacity: true)
@@ -178,6 +195,14 @@ private struct OutcomeReader {
     private static func time(since begin: UInt64?) -> Int64 {
         guard let begin else { return 0 }
         return (Int64(MonotonicTime.read().nanoseconds) - Int64(begin)) / 1_000
+    }
+
+    /// Timestamp of a record in microseconds since the beginning of the first phase; nil without one.
+    private static func timestamp(of record: ConsumedRecord, since beginning: Int64) -> Int64? {
+        let milliseconds = record.timestampMilliseconds
+        // Bounds exclude an overflow by a foreign timestamp.
+        guard (0..<1 << 50).contains(milliseconds) else { return nil }
+        return (milliseconds - beginning) * 1_000
     }
 
     private static func job(of record: ConsumedRecord) -> (APNSID?, String) {

@@ -67,10 +67,14 @@ final class TopicReader {
 
     var isAtEnd: Bool { unfinished.partitions.isEmpty }
 
+    /// Whether the last `poll` took all records that had arrived.
+    private(set) var isDrained = false
+
     /// Passes `body` the records that have arrived within the time. A record is valid inside of `body` only.
     func poll(timeoutMilliseconds: Int32, _ body: (ConsumedRecord) -> Void) throws(CommandFailure) {
         let polled = consumer.poll(into: buffer, timeoutMilliseconds: timeoutMilliseconds)
         count += polled
+        isDrained = polled < buffer.count
         for index in 0..<polled {
             let partition = buffer[index].partition
             // A record behind the end may be followed by more, up to the partition's next end.
