@@ -348,7 +348,6 @@ extension RunResult.Audit {
         byReason.merge(other.byReason, uniquingKeysWith: +)
         attempts += other.attempts
         simulatorRequests = sum(simulatorRequests, other.simulatorRequests)
-        sentTwice = sum(sentTwice, other.sentTwice)
         early += other.early
         notProduced += other.notProduced
     }

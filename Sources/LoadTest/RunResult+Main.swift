@@ -224,7 +224,7 @@ extension RunResult {
             ("audit.missing", audit.missing), ("audit.doubled", audit.doubled),
             ("audit.unknown", audit.unknown),
             ("audit.unreadable", audit.unreadable), ("audit.attempts", audit.attempts),
-            ("audit.simulatorRequests", audit.simulatorRequests), ("audit.sentTwice", audit.sentTwice),
+            ("audit.simulatorRequests", audit.simulatorRequests),
             ("audit.early", audit.early), ("audit.notProduced", audit.notProduced))
             ?? bad("audit.byKind", audit.byKind) ?? bad("audit.byReason", audit.byReason)
             ?? bad(

@@ -312,9 +312,6 @@ public struct RunResult: Codable, Sendable, Equatable {
         public var attempts: Int
         /// Requests that the simulator counted; nil without a simulator of this run.
         public var simulatorRequests: Int?
-        /// Pushes that a simulator accepted more than once, by `apns-id`; nil when none counted them, as in all results
-        /// of `sluice bench`.
-        public var sentTwice: Int?
         /// Jobs that were accepted more than a second before they were due; 0 in a result without them.
         public var early: Int
         /// Jobs that were due and that the generator had not produced when the run ended; 0 in a result without them.
@@ -323,7 +320,7 @@ public struct RunResult: Codable, Sendable, Equatable {
         public init(
             produced: Int, refused: Int, once: Int, missing: Int, doubled: Int, unknown: Int, unreadable: Int,
             byKind: [String: Int], byReason: [String: Int], attempts: Int, simulatorRequests: Int? = nil,
-            sentTwice: Int? = nil, early: Int = 0, notProduced: Int = 0
+            early: Int = 0, notProduced: Int = 0
         ) {
             self.early = early
             self.notProduced = notProduced
@@ -338,7 +335,6 @@ public struct RunResult: Codable, Sendable, Equatable {
             self.byReason = byReason
             self.attempts = attempts
             self.simulatorRequests = simulatorRequests
-            self.sentTwice = sentTwice
         }
 
         public init(from decoder: any Decoder) throws {
@@ -354,7 +350,6 @@ public struct RunResult: Codable, Sendable, Equatable {
             byReason = try values.decode([String: Int].self, forKey: .byReason)
             attempts = try values.decode(Int.self, forKey: .attempts)
             simulatorRequests = try values.decodeIfPresent(Int.self, forKey: .simulatorRequests)
-            sentTwice = try values.decodeIfPresent(Int.self, forKey: .sentTwice)
             early = try values.decodeIfPresent(Int.self, forKey: .early) ?? 0
             notProduced = try values.decodeIfPresent(Int.self, forKey: .notProduced) ?? 0
         }

@@ -107,7 +107,7 @@ enum SampleResults {
             produced: total, refused: 0, once: total, missing: 0, doubled: 0, unknown: 0, unreadable: 0,
             byKind: kinds, byReason: ["Unregistered": kinds["rejected"] ?? 0],
             attempts: total + held + total / 9,
-            simulatorRequests: total + total / 9, sentTwice: 0)
+            simulatorRequests: total + total / 9)
         var delay = HDRHistogram()
         for second in seconds {
             delay.record(
@@ -179,7 +179,7 @@ enum SampleResults {
         result.thresholds = []
         result.audit = .init(
             produced: 0, refused: 0, once: 0, missing: 0, doubled: 0, unknown: 0, unreadable: 0, byKind: [:],
-            byReason: [:], attempts: 0, simulatorRequests: nil, sentTwice: nil)
+            byReason: [:], attempts: 0, simulatorRequests: nil)
         result.generator.delay = HDRHistogram()
         result.reader = nil
         return result

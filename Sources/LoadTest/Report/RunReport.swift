@@ -155,9 +155,6 @@ public struct RunReport {
         }
         let optional = { (count: Int?) in count.map(FigureText.count) ?? "not counted" }
         let attempts = result.attemptsPerJob
-        let sentTwice = audit.sentTwice.map {
-            [["sent twice", FigureText.count($0), "pushes that the simulator accepted more than once"]]
-        }
         text += Markup.table(
             "Jobs and outcomes", head: ["Count", "Number", "Explanation"],
             rows: [
@@ -190,7 +187,7 @@ public struct RunReport {
                     "simulator's requests", optional(audit.simulatorRequests),
                     "requests that the simulator counted",
                 ],
-            ] + (sentTwice ?? []), numeric: [1])
+            ], numeric: [1])
         return text
     }
 
