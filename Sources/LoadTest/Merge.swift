@@ -42,9 +42,9 @@ extension RunResult {
         // Several generators may note the same step of the same fault timeline.
         var seen: [Annotation] = []
         for annotation in merged.annotations.sorted(by: { $0.at < $1.at })
-        where !seen.contains(where: {
-            $0.kind == annotation.kind && $0.text == annotation.text && abs($0.at - annotation.at) < 1
-        }) {
+        where !seen.reversed().prefix(while: { annotation.at - $0.at < 1 })
+            .contains(where: { $0.kind == annotation.kind && $0.text == annotation.text })
+        {
             seen.append(annotation)
         }
         merged.annotations = seen
@@ -56,6 +56,7 @@ extension RunResult {
                         "the generators began within \(FigureText.number(last)) s of each other; a phase lasts while it"
                         + " lasts for all of them"))
         }
+        merged.annotations = merged.annotations.bounded()
         merged.audit = results.dropFirst().reduce(into: first.audit) { $0.add($1.audit) }
         if let unknown = unknownOutcomes(results) { merged.audit.unknown = unknown }
         merged.generator = Generator(

@@ -136,6 +136,9 @@ extension RunResult {
             return "seconds has \(seconds.count) members; at most 1,000,000 are read"
         }
         if phases.count > 1_000 { return "phases has \(phases.count) members; at most 1,000 are read" }
+        if annotations.count > Self.mostReadAnnotations {
+            return "annotations has \(annotations.count) members; at most 10,000 are read"
+        }
         let most = 1 << 40
         func bad(_ values: (String, Int?)...) -> String? {
             values.first { !(0...most).contains($0.1 ?? 0) }

@@ -14,6 +14,7 @@ public struct RunResult: Codable, Sendable, Equatable {
     /// Figures by second, from second 0 to the end of the last phase.
     public var seconds: [Second]
     public var processes: [Process]
+    /// Faults, actions and notes. ``mostAnnotations`` at most; a note has the number of the others.
     public var annotations: [Annotation]
     public var audit: Audit
     public var generator: Generator

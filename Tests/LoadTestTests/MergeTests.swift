@@ -228,6 +228,9 @@ struct MergeTests {
         try mistake { $0.environment.noise.stolenShare = -0.1 }
         try mistake { $0.annotations = [.init(at: -1, kind: .note, text: "")] }
         try mistake {
+            $0.annotations = Array(repeating: .init(at: 1, kind: .note, text: ""), count: 10_001)
+        }
+        try mistake {
             $0.processes = [.init(name: "x", role: .worker, cpuSeconds: -1, maximumResidentBytes: 0)]
         }
         try mistake { $0.generator.producers = -1 }

@@ -408,13 +408,29 @@ struct StagePlanTests {
               - {at: 8s, unanswered: 0.25}
               - {at: 9s, goaway: {}}
             """, name: "faults")
-        let all = timeline.annotations(until: 15)
+        let (all, none) = timeline.annotations(until: 15)
+        #expect(none == 0)
         #expect(all.map(\.at) == [1, 8, 9, 11])
         #expect(all.map(\.until) == [3, 10, nil, 13])
         #expect(all[0].text == "answers: ServiceUnavailable 0.5")
         #expect(all[1].text == "unanswered: 0.25")
         #expect(all[2].text.hasPrefix("goaway: "))
-        #expect(FaultTimeline().annotations(until: 15) == [])
+        #expect(FaultTimeline().annotations(until: 15).shown == [])
+    }
+
+    @Test func annotationsOfATimelineThatIsRepeatedOftenAreBoundedAndTheOthersCounted() throws {
+        let timeline = try FaultTimeline.parse(
+            """
+            repeat: 2s
+            faults:
+              - {at: 0s, for: 500ms, unanswered: 0.5}
+              - {at: 1s, for: 500ms, unanswered: 0.25}
+            """, name: "faults")
+        let within = timeline.annotations(until: 500)
+        #expect(within.shown.count == 500 && within.leftOut == 0)
+        let long = timeline.annotations(until: 3_600.5)
+        #expect(long.shown.count == 500 && long.leftOut == 3_101)
+        #expect(long.shown.last?.at == 499)
     }
 
     // MARK: Figures

@@ -29,7 +29,7 @@ struct RunPlots {
     /// Events with their labels: F for faults, A for actions, N for notes, and a number.
     static func events(_ result: RunResult) -> [(label: String, event: RunResult.Annotation)] {
         var numbers: [RunResult.AnnotationKind: Int] = [:]
-        return result.annotations.sorted { $0.at < $1.at }.map { event in
+        return result.annotations.bounded().map { event in
             numbers[event.kind, default: 0] += 1
             let letter =
                 switch event.kind {

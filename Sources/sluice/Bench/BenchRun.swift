@@ -211,7 +211,7 @@ struct BenchRun {
                 target: Self.describe(scenario.target), overrides: scenario.overrides),
             environment: environment,
             phases: phases, loads: ledger.loadResults, seconds: seconds, processes: processes,
-            annotations: annotations.sorted { $0.at < $1.at },
+            annotations: annotations.bounded(leftOut: stage.faultsLeftOut),
             audit: ledger.audit(simulatorRequests: stage.simulator.map { Int($0.requests) }),
             generator: generator, reader: reader, thresholds: [])
         result.thresholds = scenario.judged(result)

@@ -156,11 +156,15 @@ final class BenchStage {
                 maximumResidentBytes: series.processes[index].maximumResidentBytes)
         }
         var annotations = actions.annotations
+        var faultsLeftOut = 0
         if case .simulator(let options) = plan.apns {
-            annotations += options.faults.annotations(until: length)
+            let faults = options.faults.annotations(until: length)
+            annotations += faults.shown
+            faultsLeftOut = faults.leftOut
         }
         return StageResult(
             processes: all, annotations: annotations.sorted { $0.at < $1.at },
+            faultsLeftOut: faultsLeftOut,
             environment: machine.environment(
                 started: startedMilliseconds, noise: series.noise(in: main)),
             simulator: processes.simulatorCounts, badEndings: bad, series: series)

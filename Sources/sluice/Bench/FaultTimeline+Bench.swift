@@ -26,12 +26,11 @@ extension FaultTimeline {
         return rest
     }
 
-    /// Most annotations of a timeline, which may be repeated often.
-    private static let mostAnnotations = 500
-
-    /// Returns an annotation for each fault until the end of a run.
+    /// Returns annotations for the faults until the end of a run, and the number of faults that have none. A timeline may
+    /// be repeated often: at most ``RunResult/mostAnnotations`` faults have an annotation.
     /// - Parameter end: end of the run, in seconds since the beginning of the timeline.
-    func annotations(until end: Double) -> [RunResult.Annotation] {
+    func annotations(until end: Double) -> (shown: [RunResult.Annotation], leftOut: Int) {
+        let most = RunResult.mostAnnotations
         var result: [RunResult.Annotation] = []
         let period = repeats.map { $0 / .seconds(1) }
         var begin = 0.0
@@ -39,15 +38,24 @@ extension FaultTimeline {
             let limit = min(end, period.map { begin + $0 } ?? end)
             for entry in entries {
                 let at = begin + entry.at / .seconds(1)
-                guard at < limit, result.count < Self.mostAnnotations else { continue }
+                guard at < limit, result.count < most else { continue }
                 let until = entry.lasts.map { min(limit, at + $0 / .seconds(1)) } ?? limit
                 result.append(
                     RunResult.Annotation(
                         at: at, until: entry.isMoment ? nil : until, kind: .fault, text: entry.text))
             }
             begin += period ?? end
-        } while begin < end && result.count < Self.mostAnnotations && !entries.isEmpty
-        return result.sorted { $0.at < $1.at }
+        } while begin < end && result.count < most && !entries.isEmpty
+        let leftOut = result.count < most ? 0 : max(0, faults(until: end) - result.count)
+        return (result.sorted { $0.at < $1.at }, leftOut)
+    }
+
+    /// Number of faults until the end of a run, repeated ones included.
+    private func faults(until end: Double) -> Int {
+        func count(before limit: Double) -> Int { entries.count { $0.at / .seconds(1) < limit } }
+        guard let period = repeats.map({ $0 / .seconds(1) }), period > 0 else { return count(before: end) }
+        let rounds = (end / period).rounded(.down)
+        return Int(rounds) * count(before: period) + count(before: end - rounds * period)
     }
 }
 

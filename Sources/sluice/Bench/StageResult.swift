@@ -5,6 +5,8 @@ struct StageResult: Sendable {
     /// Processes, with their processor time in the main phases. Time per outcome is nil.
     var processes: [RunResult.Process]
     var annotations: [RunResult.Annotation]
+    /// Faults without an annotation.
+    var faultsLeftOut: Int
     /// Machine and executable, with the noise in the main phases.
     var environment: RunResult.Environment
     /// Counts of the simulator; nil without a simulator of this run, or when it was killed.
