@@ -56,14 +56,23 @@ extension SectionReader {
     }
 
     /// Records a mistake of a setting in a section below this section.
-    /// - Parameter names: names of the sections and of the setting, with points between them.
+    /// - Parameter names: names of the sections and of the setting, with points between them. `faults[2].at` is a setting
+    ///   of the third element of a list.
     package func problem(at names: String, _ message: String) {
         var place = location
         var level = entries
         for name in names.split(separator: ".") {
-            guard let found = level.first(where: { $0.key == name }) else { break }
-            place = found.value.location
-            guard case .map(let below) = found.value.content else { break }
+            let key = name.prefix { $0 != "[" }
+            guard var found = level.first(where: { $0.key == key })?.value else { break }
+            place = found.location
+            if key.endIndex != name.endIndex {
+                guard let index = Int(name[key.endIndex...].dropFirst().dropLast()),
+                    case .list(let elements) = found.content, elements.indices.contains(index)
+                else { break }
+                found = elements[index]
+                place = found.location
+            }
+            guard case .map(let below) = found.content else { break }
             level = below
         }
         collector.problems.append(

@@ -172,6 +172,40 @@ struct LoadScenarioTests {
         }
     }
 
+    @Test func faultAfterTheEndOfTheRunIsAMistakeWithItsLine() throws {
+        let text = """
+            name: late
+            simulator:
+              faults:
+                - {at: 34999ms, unanswered: 0.5}
+                - {at: 35s, unanswered: 0.5}
+                - at: 1h
+                  unanswered: 0.5
+            loads: [{name: a, arrivals: {rate: 1/s}}]
+            phases: [{name: main, duration: 5s}]
+
+            """
+        let error = #expect(throws: ConfigurationError.self) {
+            try LoadScenario.read(text, name: "late.yaml")
+        }
+        let reason = "the run has ended by then; it lasts at most 35s, drain included"
+        #expect(
+            error?.problems.map(\.description) == [
+                "late.yaml:5:12: simulator.faults[1].at: \(reason)",
+                "late.yaml:6:11: simulator.faults[2].at: \(reason)",
+            ])
+        // A drain keeps its length at each time scale.
+        let scaled = #expect(throws: ConfigurationError.self) {
+            try LoadScenario.read(text, name: "late.yaml", overrides: ["time-scale=0.5"])
+        }
+        #expect(scaled?.problems.count == 1)
+        #expect(
+            scaled?.description.contains(
+                "at most 32s500ms, drain included, and time-scale 0.5 makes `1h` to 30m") == true)
+        let longer = ["phases[0].duration=2h"]
+        #expect(try LoadScenario.read(text, name: "late.yaml", overrides: longer).simulator.faults != nil)
+    }
+
     @Test func stagingNeedsItsAllowListAndKey() {
         let text = """
             name: staging

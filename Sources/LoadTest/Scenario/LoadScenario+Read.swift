@@ -47,7 +47,8 @@ private struct ScenarioReader {
         let apps = readApps(root)
         let target = root.section("target", readTarget)
         let workers = root.section("workers", readWorkers)
-        let simulator = root.section("simulator", readSimulator)
+        let end = phases.reduce(0) { $0 + $1.duration }
+        let simulator = root.section("simulator") { readSimulator($0, end: end) }
         let devices = root.section("devices", readDevices)
         let loads = readLoads(root, phases, apps)
         let actions = root.sectionList("actions", most: 10_000) { readAction($0, workers.count) }
@@ -263,7 +264,8 @@ private struct ScenarioReader {
             admin: admin)
     }
 
-    private func readSimulator(_ reader: SectionReader) -> LoadScenario.Simulator {
+    /// - Parameter end: longest length of the run in seconds.
+    private func readSimulator(_ reader: SectionReader, end: Double) -> LoadScenario.Simulator {
         let answers = reader.scalars("answers", kind: "reason: share") {
             (name, text) -> Result<(String, Double), SettingFault> in
             guard let share = Double(text), (0...1).contains(share) else {
@@ -288,14 +290,16 @@ private struct ScenarioReader {
             answers: Dictionary(answers) { $1 },
             hasDevices: isOn(reader, "devices", "whether devices are modelled"),
             knowsAppsOnly: isOn(reader, "only-apps", "whether only the scenario's apps exist"),
-            errorBudget: budget ?? 1_000, faults: faults(reader),
+            errorBudget: budget ?? 1_000, faults: faults(reader, end: end),
             arguments: reader.texts(
                 "arguments", kind: "list", required: false, help: "further arguments of `sluice simulator`"
             ) { _ in nil })
     }
 
     /// Returns the timeline of faults as a document of its own, with scaled times.
-    private func faults(_ reader: SectionReader) -> String? {
+    ///
+    /// A fault that begins after the end of the run is a mistake. Other mistakes of a fault are those of its own reader.
+    private func faults(_ reader: SectionReader, end: Double) -> String? {
         let again = optionalTime(reader, "faults-repeat", "time after which the timeline begins again")
         guard let value = reader.raw("faults") else { return nil }
         guard case .list(let entries) = value.content else {
@@ -303,6 +307,17 @@ private struct ScenarioReader {
             return nil
         }
         if entries.isEmpty { return nil }
+        for (index, entry) in entries.enumerated() {
+            guard case .map(let members) = entry.content,
+                case .scalar(let text, _)? = members.first(where: { $0.key == "at" })?.value.content,
+                let at = DurationText.parse(text).map({ Self.seconds($0) * scale }), at >= end
+            else { continue }
+            let times = [end, at].map { DurationText.format(.milliseconds(Int64($0 * 1_000))) }
+            reader.problem(
+                at: "faults[\(index)].at",
+                "the run has ended by then; it lasts at most \(times[0]), drain included"
+                    + (scale == 1 ? "" : ", and time-scale \(scale) makes `\(text)` to \(times[1])"))
+        }
         var document: [ConfigurationValue.Entry] = []
         func add(_ key: String, _ content: ConfigurationValue.Content) {
             document.append(
