@@ -58,7 +58,11 @@ extension RunResult {
         }
         merged.annotations = merged.annotations.bounded()
         merged.audit = results.dropFirst().reduce(into: first.audit) { $0.add($1.audit) }
-        if let unknown = unknownOutcomes(results) { merged.audit.unknown = unknown }
+        if readOneCluster(results) {
+            merged.audit.unknown = unknownOutcomes(results)
+            // Each generator reads the same topics, and so counts the same unreadable records.
+            merged.audit.unreadable = results.map(\.audit.unreadable).max() ?? 0
+        }
         merged.generator = Generator(
             producers: results.reduce(0) { $0 + $1.generator.producers },
             wasLimit: results.contains(where: \.generator.wasLimit),
@@ -147,17 +151,24 @@ extension RunResult {
         return found
     }
 
-    /// Outcomes of no generator, when all generators read the topics of one cluster; nil when each has its own cluster.
+    /// Whether all generators read the topics of one cluster. Each generator with an embedded cluster has its own.
+    private static func readOneCluster(_ results: [RunResult]) -> Bool {
+        let target = results[0].scenario.target
+        // "simulator apns:443" and "staging apns:443" have an embedded cluster, with a third word they have brokers.
+        let words = target.split(separator: " ")
+        let isGiven = words.first == "kafka" ? words.count > 1 : words.count > 2
+        return isGiven && results.allSatisfy { $0.scenario.target == target }
+    }
+
+    /// Outcomes of no generator, when all generators read the topics of one cluster.
     ///
     /// Each generator counts the outcomes of the others as unknown. An excess over these is unknown to all.
-    private static func unknownOutcomes(_ results: [RunResult]) -> Int? {
-        let target = results[0].scenario.target
-        guard target != "embedded", results.allSatisfy({ $0.scenario.target == target }) else { return nil }
-        return results.indices.map { index in
+    private static func unknownOutcomes(_ results: [RunResult]) -> Int {
+        results.indices.map { index in
             let others = results.indices.filter { $0 != index }
                 .reduce(0) { $0 + results[$1].audit.once + 2 * results[$1].audit.doubled }
             return max(0, results[index].audit.unknown - others)
-        }.max()
+        }.max() ?? 0
     }
 
     /// Scenario without the seed, which generators of one load have of their own.

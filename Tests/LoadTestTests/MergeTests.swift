@@ -156,6 +156,26 @@ struct MergeTests {
         #expect(try merged([first, second]).audit.unknown == 3)
     }
 
+    @Test("an unreadable record of a cluster that all generators read counts once")
+    func unreadableOutcomes() throws {
+        var (first, second) = (one, two)
+        first.audit.unreadable = 2
+        second.audit.unreadable = 3
+        // Generators with clusters of their own read different records.
+        #expect(try merged([first, second]).audit.unreadable == 5)
+        first.scenario.target = "kafka kafka-1:9092"
+        second.scenario.target = "kafka kafka-2:9092"
+        #expect(try merged([first, second]).audit.unreadable == 5)
+        for (target, count) in [
+            ("kafka kafka-1:9092", 3), ("simulator kafka-1:9092 apns:443", 3), ("simulator apns:443", 5),
+            ("embedded", 5),
+        ] {
+            first.scenario.target = target
+            second.scenario.target = target
+            #expect(try merged([first, second]).audit.unreadable == count, "\(target)")
+        }
+    }
+
     @Test("a merged result is sound, and its page has the plots")
     func mergedPage() throws {
         let whole = try merged([one, two])
