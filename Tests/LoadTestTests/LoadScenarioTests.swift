@@ -39,6 +39,7 @@ struct LoadScenarioTests {
             delivery: hold-while-offline
           - name: loop
             arrivals: {kind: closed, in-flight: 9}
+            mode: structured
         phases:
           - {name: warm-up, kind: warm-up, duration: 5s}
           - {name: main, duration: 30s}
@@ -70,6 +71,7 @@ struct LoadScenarioTests {
         #expect(scenario.loads[1].deliverAfter == 10...20 && scenario.loads[1].ttl == 3_600)
         #expect(scenario.loads[1].priorities.map(\.share) == [0.75, 0.25])
         #expect(scenario.loads[2].arrival == .closed(inFlight: 9))
+        #expect(scenario.loads.map(\.mode) == [.binary, .binary, .structured])
         #expect(scenario.phases.map(\.kind) == [.warmUp, .main, .main, .drain])
         #expect(scenario.actions == [.init(at: 10, kind: .killWorker, worker: 2, duration: 2)])
         #expect(scenario.thresholds.map(\.relation) == [.most, .most, .least])
@@ -116,6 +118,7 @@ struct LoadScenarioTests {
         ("nothing", "expected path=value"),
         ("workers.shrads=1", "there is no such setting in `workers` (did you mean `shards`?)"),
         ("workers.shards=0", "`0` is not allowed; expected integer 1…64"), ("seed={", "is not valid YAML"),
+        ("loads.loop.mode=json", "`json` is not one of binary, packed, structured"),
     ])
     func wrongOverrideIsNamed(override: String, message: String) {
         let error = #expect(throws: ConfigurationError.self) {
@@ -142,6 +145,7 @@ struct LoadScenarioTests {
                 arrivals: {kind: closed, rate: 5/s}
                 payload: {bytes: 600..250}
                 apps: {nobody: 1}
+                mode: pack
             phases:
               - {name: end, kind: drain, duration: 0s}
               - {name: main, duration: 5}
@@ -161,7 +165,8 @@ struct LoadScenarioTests {
             "bad.yaml:9:14: loads[0].phases: there is no phase `none`", "bad.yaml:10:15: loads[0].priority: ",
             "loads[1].name: `one` is the name of another load", "loads[1].arrivals.rate: has no effect",
             "loads[1].payload.bytes: `600..250`", "loads[1].apps.nobody: there is no app `nobody`",
-            "bad.yaml:16:40: phases[0].duration: must be greater than 0", "phases: only the last phase",
+            "bad.yaml:15:11: loads[1].mode: `pack` is not one of binary, packed, structured",
+            "bad.yaml:17:40: phases[0].duration: must be greater than 0", "phases: only the last phase",
             "phases[1].duration: `5` is not a duration", "actions[0].for: is required",
             "actions[1].do: `dance` is not one of", "thresholds.lots: there is no figure `lots`",
             "thresholds.latency-p99: `fast` is no bound", "thresholds.nobody.rate: there is no load",
@@ -260,6 +265,42 @@ struct LoadScenarioTests {
         let job = events.job(0, isOnline: true, milliseconds: 5)
         let headers = job.headers.map { "\($0.name)=\(String(decoding: $0.value, as: UTF8.self))" }
         #expect(headers.contains { $0.hasSuffix("=online") }, "\(headers)")
+    }
+
+    @Test func jobsOfALoadHaveTheSameContentInEachMode() throws {
+        func job(_ mode: JobMode) throws -> EncodedJob {
+            let scenario = try LoadScenario.read(
+                Self.full, name: "f", overrides: ["loads.campaign.mode=\(mode.rawValue)"])
+            let population = DevicePopulation(scenario.devices, seed: 1)
+            var maker = JobMaker(scenario, load: 0, population: population, names: .made(seed: 1))
+            return maker.make(7, intended: 2, id: APNSID(high: 1, low: 2), epoch: 1_000).job
+        }
+        let binary = try job(.binary)
+        let packed = try job(.packed)
+        let structured = try job(.structured)
+        #expect(
+            binary.headers.contains { $0.name == "apns-topic" } && binary.value.first == UInt8(ascii: "{"))
+        #expect(packed.key == binary.key && packed.headers.isEmpty)
+        #expect(packed.value.starts(with: Array("apns-topic:com.example.news\n".utf8)))
+        #expect(packed.value.suffix(binary.value.count) == binary.value[...])
+        #expect(structured.key == binary.key && structured.headers.map(\.name) == ["content-type"])
+        let document = String(decoding: structured.value, as: UTF8.self)
+        #expect(
+            document.hasSuffix(#""payload":\#(String(decoding: binary.value, as: UTF8.self))}"#),
+            "\(document)")
+    }
+
+    @Test func eventsOfDevicesHaveTheModeOfTheLoadThatWaitsForThem() throws {
+        func event(_ mode: JobMode) throws -> EncodedJob {
+            let scenario = try LoadScenario.read(
+                Self.full, name: "f", overrides: ["loads.alerts.mode=\(mode.rawValue)"])
+            let population = DevicePopulation(scenario.devices, seed: 1)
+            return PresenceEvents(scenario, population: population, names: .made(seed: 1))
+                .job(0, isOnline: false, milliseconds: 5)
+        }
+        #expect(try event(.binary).headers.map(\.name) == ["kind", "event", "occurred-at"])
+        #expect(try event(.packed).value == Array("kind:device\nevent:offline\noccurred-at:5\n".utf8))
+        #expect(try event(.structured).value.first == UInt8(ascii: "{"))
     }
 
     @Test func changedTokenIsLearntFromTheFirstAnswer() throws {

@@ -1,4 +1,5 @@
 import Foundation
+import KafkaTestSupport
 import LoadTest
 import TestSupport
 import Testing
@@ -262,6 +263,53 @@ struct BenchTests {
         let loop = try #require(result.loads?.last)
         #expect(loop.produced > 20 && loop.latency.count == loop.produced)
         #expect((result.audit.byReason["Unregistered"] ?? 0) > 20)
+    }
+
+    /// Malformed jobs of each mode come back as dead letters that the reader knows by their identifiers.
+    @Test func jobsOfEachModeHaveTheirOutcomes() throws {
+        let kafka = try TestKafka([("jobs", 2), ("outcomes", 2), ("dead-letters", 1)])
+        let directory = try TemporaryDirectory("bench")
+        let topics = "jobs: \(kafka.topic("jobs")), outcomes: \(kafka.topic("outcomes"))"
+        let path = try directory.write(
+            """
+            name: modes
+            target:
+              kind: kafka
+              bootstrap-servers: "\(kafka.bootstrapServers)"
+              topics: {\(topics), dead-letters: \(kafka.topic("dead-letters"))}
+              group: bench-\(kafka.suffix)
+            workers: {store: without-changelog}
+            simulator: {error-budget: off}
+            devices: {count: 500, offline-share: 0.1, return-at: 1s, return-over: 500ms}
+            loads:
+              - {name: binary, arrivals: {rate: 100/s}, malformed-share: 0.2}
+              - {name: packed, mode: packed, arrivals: {rate: 100/s}, malformed-share: 0.2, delivery: hold-while-offline}
+              - {name: structured, mode: structured, arrivals: {rate: 100/s}, malformed-share: 0.2}
+            phases: [{name: main, duration: 2s}]
+            thresholds: {lost: 0}
+            """, to: "modes.yaml")
+        let run = try bench([path, "-q", "--out", directory.file("out")])
+        #expect(run.exit == .status(0), "\(run.standardOutput)\n\(run.standardError)")
+        let result = try result(directory)
+        let audit = result.audit
+        #expect(audit.missing == 0 && audit.unknown == 0 && audit.unreadable == 0, "\(audit)")
+        let loads = try #require(result.loads)
+        for load in loads {
+            #expect(load.byKind["accepted", default: 0] > 50, "\(load.name): \(load.byKind)")
+            #expect(load.byKind["dead-letter", default: 0] > 5, "\(load.name): \(load.byKind)")
+        }
+        let reader = try TopicReader(kafka, "jobs", partitions: 2)
+        try eventually("all jobs are read") {
+            reader.poll()
+            return reader.records.count >= audit.produced
+        }
+        let structured = reader.records.count { $0.headers.map(\.name) == ["content-type"] }
+        let packed = reader.records.filter(\.headers.isEmpty).compactMap(\.valueText)
+        let events = packed.count { $0.hasPrefix("kind:device\n") }
+        #expect(structured == loads[2].produced)
+        #expect(packed.count - events == loads[1].produced)
+        #expect(events > 50 && packed.allSatisfy { $0.hasPrefix("kind:") || $0.hasPrefix("apns-topic:") })
+        #expect(reader.records.count == structured + packed.count + loads[0].produced)
     }
 
     @Test func sweepRunsEachValueAndKeepsEachResult() throws {

@@ -194,6 +194,20 @@ import Testing
         #expect(value.withBytes { PackedFields.begin($0) })
     }
 
+    /// A reader of dead letters knows a job by its identifier, although the record isn't a valid job.
+    @Test(arguments: [
+        ("ttl:x\nAPNS-ID:\(JobRuleTests.uuid)\nno colon", true), ("apns-id:\(JobRuleTests.uuid)", true),
+        ("no colon\napns-id:\(JobRuleTests.uuid)", false), ("apns-id:12\n", false),
+        ("ttl:1\n\napns-id:\(JobRuleTests.uuid)", false),
+        (#"{"kind":7,"apns-id":"\#(JobRuleTests.uuid)","payload":{"aps":}"#, true),
+        (#"{"payload":{"apns-id":"\#(JobRuleTests.uuid)"}}"#, false), (#"{"apns-id":7}"#, false),
+        (#"{"aps":"#, false), ("", false),
+    ])
+    func identifierIsFoundInAValue(_ value: String, _ isFound: Bool) {
+        let found = value.withBytes { APNSID(jobValue: $0) }
+        #expect(found?.description == (isFound ? JobRuleTests.uuid : nil))
+    }
+
     @Test func randomBytesNeverTrap() {
         var random = SeededGenerator(seed: 77)
         let pieces = [
@@ -206,6 +220,7 @@ import Testing
                 pieces.randomElement(using: &random) ?? ""
             }
             _ = decoder.decode(record(lines.joined()))
+            _ = lines.joined().withBytes { APNSID(jobValue: $0) }
         }
     }
 }

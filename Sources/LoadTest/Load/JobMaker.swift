@@ -135,7 +135,7 @@ public struct JobMaker: Sendable {
             due = max(due, population.returnTime(device, begin: returnBegin))
         }
         if load.avoidsDuplicates { push.duplicates = "avoid" }
-        return Made(job: JobEncoder.binary(push), due: due)
+        return Made(job: load.mode.encode(JobEncoder.binary(push), JobEncoder.structured(push)), due: due)
     }
 
     private func payload(_ number: Int, _ random: inout SeededGenerator) -> [UInt8] {
@@ -159,21 +159,25 @@ public struct PresenceEvents: Sendable {
     /// Device and app of each event, and the time of the return in seconds since the beginning of the run; ascending.
     public let returns: [(device: UInt32, app: Int, at: Double)]
     private let apps: [LoadScenario.App]
+    /// Encoding of the events, by app.
+    private let modes: [Int: JobMode]
     private let names: TokenNames
 
-    /// Events for each app to which a load sends pushes that wait for offline devices.
+    /// Events for each app to which a load sends pushes that wait for offline devices, in the mode of the first such load.
     public init(_ scenario: LoadScenario, population: DevicePopulation, names: TokenNames) {
         apps = scenario.apps
         self.names = names
-        var used: Set<Int> = []
+        var modes: [Int: JobMode] = [:]
         for load in scenario.loads where load.delivery == .holdWhileOffline {
             for (index, share) in scenario.appShares(of: load).enumerated() where share > 0 {
-                used.insert(index)
+                if modes[index] == nil { modes[index] = load.mode }
             }
         }
+        self.modes = modes
+        let used = modes.keys.sorted()
         let begin = scenario.returnBegin
         returns = population.offline.flatMap { device in
-            used.sorted().map { (device, $0, population.returnTime(device, begin: begin)) }
+            used.map { (device, $0, population.returnTime(device, begin: begin)) }
         }.sorted { $0.2 < $1.2 }
     }
 
@@ -187,6 +191,7 @@ public struct PresenceEvents: Sendable {
                 event.device, bundle: apps[event.app].bundle, app: event.app, generation: 0, isStale: false))
         control.event = isOnline ? "online" : "offline"
         control.occurredAtMilliseconds = milliseconds
-        return JobEncoder.binary(control)
+        let mode = modes[event.app] ?? .binary
+        return mode.encode(JobEncoder.binary(control), JobEncoder.structured(control))
     }
 }

@@ -393,15 +393,17 @@ private struct ScenarioReader {
             }
             var load = LoadScenario.Load(
                 name: name, arrival: arrival, rate: rate, phases: indices, apps: Dictionary(shares) { $1 },
-                priorities: readPriorities(reader), payloadBytes: 200...200, collapseShare: 0,
-                collapseIdentifiers: 1, deliverAfter: nil, ttl: nil, pushType: .alert, delivery: .accept,
-                avoidsDuplicates: false, malformedShare: 0)
+                priorities: readPriorities(reader), payloadBytes: 200...200, mode: .binary,
+                collapseShare: 0, collapseIdentifiers: 1, deliverAfter: nil, ttl: nil, pushType: .alert,
+                delivery: .accept, avoidsDuplicates: false, malformedShare: 0)
             load.payloadBytes = reader.section("payload") { reader in
                 reader.scalar(
                     "bytes", kind: "integer or range 40..4096", default: "200", required: false,
                     help: "size of the payload"
                 ) { Self.range($0) { Int($0).flatMap { (40...4_096).contains($0) ? $0 : nil } } } ?? 200...200
             }
+            load.mode = reader.choice(
+                "mode", default: .binary, help: "encoding of the jobs: binary, packed or structured")
             (load.collapseShare, load.collapseIdentifiers) = reader.section("collapse") { reader in
                 (
                     reader.number("share", 0...1, default: 0, help: "jobs with a collapse identifier") ?? 0,

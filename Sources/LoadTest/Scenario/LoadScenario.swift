@@ -1,4 +1,5 @@
 import Configuration
+import SluiceModel
 
 /// A load test: target, workers, devices, loads, phases, events and thresholds.
 ///
@@ -202,6 +203,8 @@ public struct LoadScenario: Sendable, Equatable {
         public var apps: [String: Double]
         public var priorities: [PriorityShare]
         public var payloadBytes: ClosedRange<Int>
+        /// Encoding of the jobs.
+        public var mode: JobMode
         /// Share of the jobs with a collapse identifier, of so many identifiers.
         public var collapseShare: Double
         public var collapseIdentifiers: Int

@@ -216,7 +216,8 @@ private struct OutcomeReader {
             default: break
             }
         }
-        return (id, rule)
+        // Records without the header have the identifier in their value.
+        return (id ?? record.value.flatMap { APNSID(jobValue: $0) }, rule)
     }
 }
 

@@ -2,35 +2,15 @@ import ArgumentParser
 import Foundation
 import SluiceModel
 
+extension JobMode: ExpressibleByArgument {}
+
 /// A job, as options of the command line. Nothing is checked here, because the worker's rules do that.
 struct JobOptions: ParsableArguments {
-    enum Mode: String, ExpressibleByArgument, CaseIterable {
-        /// The record's value is the payload, everything else is headers.
-        case binary
-        /// The record's value is all fields, a line each, and the payload, which costs workers less.
-        case packed
-        /// The record's value is one JSON document.
-        case structured
-
-        /// Encodes a job, which is described for binary and for structured mode.
-        func encode(
-            _ binary: @autoclosure () -> EncodedJob, _ structured: @autoclosure () -> EncodedJob
-        )
-            -> EncodedJob
-        {
-            switch self {
-            case .binary: binary()
-            case .packed: JobEncoder.packed(binary())
-            case .structured: structured()
-            }
-        }
-    }
-
     @Option(
         help:
             "Encoding of the job: payload and headers; payload after lines of fields, the cheapest for workers; or one JSON document."
     )
-    var mode = Mode.binary
+    var mode = JobMode.binary
 
     enum Kind: String, ExpressibleByArgument, CaseIterable {
         case push, cancel, device, broadcast
