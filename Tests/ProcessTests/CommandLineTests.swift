@@ -254,6 +254,46 @@ struct KafkaToolTests {
         #expect(values.contains { $0.contains(#""priority":5,"ttl":60,"collapse-id":"c""#) })
     }
 
+    @Test func fileIsProducedInTheGivenMode() throws {
+        let kafka = try TestKafka([("jobs", 1)])
+        let target = ["-b", kafka.bootstrapServers, "--jobs-topic", kafka.topic("jobs"), "--file", "-"]
+        let job = """
+            {"kind":"push","device-token":"\(deviceToken)","topic":"a.b","push-type":"alert","collapse-id":"\\u0061",\
+            "ttl":6e1,"payload":{"aps": {}}}
+            """
+        let invalid = """
+            {"device-token":"\(deviceToken)","topic":"a.b","push-type":"alert","payload":{},"ttl":1.5}
+            """
+        let lines = "kind:push\napns-topic:a.b\napns-push-type:alert\nttl:60\napns-collapse-id:a\n"
+        let headers = ["kind", "apns-topic", "apns-push-type", "ttl", "apns-collapse-id"]
+        let reader = try TopicReader(kafka, "jobs", partitions: 1)
+        for (number, mode) in [nil, "structured", "packed", "binary"].enumerated() {
+            var options = mode.map { ["--mode", $0] } ?? []
+            // An unchecked line that has no form in another mode is left out as well.
+            if number > 1 { options.append("--no-check") }
+            let result = try ChildProcess.run(
+                Executables.sluice, ["produce"] + target + options, input: "\(job)\n\(invalid)\n")
+            #expect(result.exit == .status(65), "\(result.standardError)")
+            #expect(
+                result.standardError.contains("-:2: ttl: is not a whole number"), "\(result.standardError)")
+            #expect(result.standardOutput.hasPrefix("1 job to "), "\(result.standardOutput)")
+            try eventually("the record is there") {
+                reader.poll()
+                return reader.records.count == number + 1
+            }
+            let record = reader.records[number]
+            #expect(record.keyText == deviceToken)
+            switch mode {
+            case "packed":
+                #expect(record.valueText == "\(lines)\n{\"aps\": {}}" && record.headers.isEmpty)
+            case "binary":
+                #expect(record.valueText == #"{"aps": {}}"# && record.headers.map(\.name) == headers)
+            default:
+                #expect(record.valueText == job && record.headers.map(\.name) == ["content-type"])
+            }
+        }
+    }
+
     @Test func produceExitsWith1WhenARecordIsUnacknowledged() throws {
         let kafka = try TestKafka([("jobs", 1)], isOwn: true)
         let job = """

@@ -6,7 +6,7 @@ extension JobDecoder {
     func readBinary(
         _ record: JobRecord, payload: UnsafeRawBufferPointer?, into fields: inout JobFields
     ) throws(JobError) -> JobKind {
-        let kind = try kind(of: fields)
+        let kind = try Self.kind(of: fields)
         if let key = record.key {
             let address = RecordKey.address(in: key)
             if address.count > 0 { fields.set(kind.address, address) }
@@ -31,8 +31,8 @@ extension JobDecoder {
             throw JobError(field: "document", rule: .required, message: "the record has no value")
         }
         try validateObject(document, field: "document")
-        try readMembers(of: isEvent ? eventData(document) : document, into: &fields)
-        let kind = try kind(of: fields)
+        try Self.readMembers(of: isEvent ? eventData(document) : document, into: &fields)
+        let kind = try Self.kind(of: fields)
         try checkKey(of: record, kind, fields)
         return kind
     }
@@ -63,7 +63,9 @@ extension JobDecoder {
         return data
     }
 
-    private func readMembers(
+    /// Reads the members of a valid JSON object. Unescaped texts are in the storage of `fields`.
+    /// - Throws: the first member that is unknown, doubled or of another type.
+    static func readMembers(
         of document: UnsafeRawBufferPointer, into fields: inout JobFields
     )
         throws(JobError)
@@ -89,7 +91,8 @@ extension JobDecoder {
         }
     }
 
-    private func kind(of fields: borrowing JobFields) throws(JobError) -> JobKind {
+    /// Returns the kind that the fields name, by default a push.
+    static func kind(of fields: borrowing JobFields) throws(JobError) -> JobKind {
         guard let text = fields[.kind] else { return .push }
         var raw: UInt8 = 0
         while let kind = JobKind(rawValue: raw) {

@@ -6,12 +6,6 @@ extension JobMode: ExpressibleByArgument {}
 
 /// A job, as options of the command line. Nothing is checked here, because the worker's rules do that.
 struct JobOptions: ParsableArguments {
-    @Option(
-        help:
-            "Encoding of the job: payload and headers; payload after lines of fields, the cheapest for workers; or one JSON document."
-    )
-    var mode = JobMode.binary
-
     enum Kind: String, ExpressibleByArgument, CaseIterable {
         case push, cancel, device, broadcast
     }
@@ -175,9 +169,9 @@ struct JobOptions: ParsableArguments {
         return nil
     }
 
-    func encoded() throws(CommandFailure) -> EncodedJob {
-        if kind == .broadcast { return try encodedBroadcast() }
-        if kind != .push { return encodedControl() }
+    func encoded(in mode: JobMode) throws(CommandFailure) -> EncodedJob {
+        if kind == .broadcast { return try encodedBroadcast(in: mode) }
+        if kind != .push { return encodedControl(in: mode) }
         var push = PushDescription(
             deviceToken: deviceToken ?? "", topic: topic ?? "", pushType: pushType,
             payload: try payloadBytes())
@@ -195,7 +189,7 @@ struct JobOptions: ParsableArguments {
         return mode.encode(JobEncoder.binary(push), JobEncoder.structured(push))
     }
 
-    private func encodedBroadcast() throws(CommandFailure) -> EncodedJob {
+    private func encodedBroadcast(in mode: JobMode) throws(CommandFailure) -> EncodedJob {
         var broadcast = BroadcastDescription(
             channelIdentifier: channelId ?? "", topic: topic ?? "", payload: try payloadBytes())
         broadcast.priority = priority
@@ -208,7 +202,7 @@ struct JobOptions: ParsableArguments {
         return mode.encode(JobEncoder.binary(broadcast), JobEncoder.structured(broadcast))
     }
 
-    private func encodedControl() -> EncodedJob {
+    private func encodedControl(in mode: JobMode) -> EncodedJob {
         var control = ControlDescription(kind == .cancel ? .cancel : .device, deviceToken: deviceToken ?? "")
         control.topic = topic
         control.collapseIdentifier = collapseId

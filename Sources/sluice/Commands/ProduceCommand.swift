@@ -19,6 +19,7 @@ struct ProduceCommand: ParsableCommand {
               sluice produce --file jobs.jsonl --rate 5000
               {"kind":"push","device-token":"…","topic":"com.example.news",
                "push-type":"alert","payload":{"aps":{"alert":"Hi"}}}   (on one line)
+              sluice produce --file jobs.jsonl --mode packed   (encodes them in packed mode)
 
             Jobs are checked by the worker's rules before they are produced. --no-check produces invalid jobs too, for \
             example to see their dead letters.
@@ -42,6 +43,12 @@ struct ProduceCommand: ParsableCommand {
             "File of jobs in structured mode, one on each line; `-`: standard input.", valueName: "path"))
     var file: String?
 
+    @Option(
+        help: ArgumentHelp(
+            "Encoding of the jobs: payload and headers (default for one job); payload after lines of fields, the cheapest "
+                + "for workers; or one JSON document (default for --file)."))
+    var mode: JobMode?
+
     @Option(help: ArgumentHelp("Highest number of jobs per second.", valueName: "jobs/s"))
     var rate: Double?
 
@@ -57,10 +64,6 @@ struct ProduceCommand: ParsableCommand {
         if file != nil, job.isGiven {
             throw ValidationError("--file and the options of one job exclude each other; omit one of them")
         }
-        if file != nil, job.mode == .packed {
-            throw ValidationError(
-                "--mode is for a single job; the lines of --file are documents of structured mode")
-        }
         if file == nil { try job.validateComplete() }
         if let rate, rate <= 0 { throw ValidationError("--rate must be greater than 0") }
         guard (1...3_600).contains(timeout) else { throw ValidationError("--timeout: 1 to 3600 seconds") }
@@ -69,7 +72,7 @@ struct ProduceCommand: ParsableCommand {
     func run() throws {
         let stop = StopSignals()
         // A mistake in a single job is found before anything is connected.
-        let single = try file == nil ? job.encoded() : nil
+        let single = try file == nil ? job.encoded(in: mode ?? .binary) : nil
         let rules = JobCheck()
         if check, let single, let error = rules.error(in: single) {
             throw CommandFailure(.dataError, "the job is not valid: \(error)")
@@ -155,7 +158,12 @@ struct ProduceCommand: ParsableCommand {
             complain("\(error); left out")
             return nil
         }
-        return job
+        do throws(JobError) {
+            return try (mode ?? .structured).encode(document: job)
+        } catch {
+            complain("\(error); left out")
+            return nil
+        }
     }
 
     private func account(_ producer: RecordProducer, invalid: Int) throws {
