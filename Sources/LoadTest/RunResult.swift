@@ -380,8 +380,8 @@ public struct RunResult: Codable, Sendable, Equatable {
 
     /// Reader of outcomes and dead letters. Each latency has the reader's delay in it.
     public struct Reader: Codable, Sendable, Equatable {
-        /// Whether the reader was a limit of the measurement: more than a hundredth of the outcomes of the main phases'
-        /// jobs were read over 10 ms late.
+        /// Whether the reader was a limit of the measurement. More than a hundredth of the main phases' outcomes were then
+        /// read over 10 ms late.
         public var wasLimit: Bool
         /// Explanation of `wasLimit`; empty otherwise.
         public var reason: String

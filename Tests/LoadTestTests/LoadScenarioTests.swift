@@ -199,6 +199,20 @@ struct LoadScenarioTests {
                 "late.yaml:5:12: simulator.faults[1].at: \(reason)",
                 "late.yaml:6:11: simulator.faults[2].at: \(reason)",
             ])
+        // Without valid phases nobody knows the end.
+        let endless = text.replacing("duration: 5s", with: "duration: 90d")
+        let other = #expect(throws: ConfigurationError.self) {
+            try LoadScenario.read(endless, name: "late.yaml")
+        }
+        #expect(other?.problems.contains { $0.description.contains("faults") } == false)
+        // The fault's own reader refuses times that are out of its range.
+        for longest in ["9223372036854775807ms", "9223372036854775s", "31d"] {
+            let far = text.replacing("at: 1h", with: "at: \(longest)")
+            let error = #expect(throws: ConfigurationError.self) {
+                try LoadScenario.read(far, name: "late.yaml")
+            }
+            #expect(error?.problems.contains { $0.description.contains("faults[1].at: \(reason)") } == true)
+        }
         // A drain keeps its length at each time scale.
         let scaled = #expect(throws: ConfigurationError.self) {
             try LoadScenario.read(text, name: "late.yaml", overrides: ["time-scale=0.5"])

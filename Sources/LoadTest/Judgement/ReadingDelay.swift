@@ -1,8 +1,8 @@
 /// Time that records wait for their reader, as the reader of a topic can know it.
 ///
-/// Two times are no less than the wait: the time since the reader last had no record left, and the record's age above the
-/// least age of all records so far. The least age has the way through Kafka and the difference of two clocks in it. The
-/// lesser of both counts, so that neither a slow writer nor an idle topic looks like a slow reader.
+/// Two times are no less than the wait. The first is the time since the reader last had no record left. The second is the
+/// record's age above the least age of all records so far. The least age has the way through Kafka and the difference of
+/// two clocks in it. The lesser time counts, so neither a slow writer nor an idle topic looks like a slow reader.
 ///
 /// Times are microseconds since the beginning of the first phase.
 public struct ReadingDelay: Sendable {

@@ -163,7 +163,7 @@ public struct PresenceEvents: Sendable {
     private let modes: [Int: JobMode]
     private let names: TokenNames
 
-    /// Events for each app to which a load sends pushes that wait for offline devices, in the mode of the first such load.
+    /// Events for each app with a load whose pushes wait for offline devices. They have the mode of the first such load.
     public init(_ scenario: LoadScenario, population: DevicePopulation, names: TokenNames) {
         apps = scenario.apps
         self.names = names

@@ -16,8 +16,8 @@ extension JobEncoder {
     /// Converts a document of structured mode to a job of binary mode. Texts are unescaped, numbers become plain decimal
     /// digits, and the payload keeps its bytes. Missing members stay missing.
     ///
-    /// - Throws: the first rule that keeps the document from being written in binary mode: no JSON object, a member that is
-    ///   unknown, doubled, of another type, or of another kind of jobs. No other rule is checked; ``JobDecoder`` has them all.
+    /// - Throws: the first rule that keeps the document from being written in binary mode. It isn't a JSON object, or has a
+    ///   member that is unknown, doubled, of another type or of another kind of jobs. ``JobDecoder`` has all other rules.
     public static func binary(document json: [UInt8]) throws(JobError) -> EncodedJob {
         let result = json.withUnsafeBytes { bytes -> Result<EncodedJob, JobError> in
             do throws(JobError) { return .success(try binary(document: bytes)) } catch {

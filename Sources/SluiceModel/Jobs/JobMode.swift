@@ -20,8 +20,8 @@ public enum JobMode: String, CaseIterable, Sendable {
 }
 
 extension APNSID {
-    /// Finds the `apns-id` in the value of a jobs topic's record: in a line of packed mode, or a member of structured mode.
-    /// The record needn't be a valid job. Nil where the value has none, as always in binary mode.
+    /// Finds the `apns-id` in the value of a jobs topic's record. A line of packed mode has it, or a member of structured
+    /// mode. The record needn't be a valid job. Nil where the value has none, as always in binary mode.
     public init?(jobValue value: UnsafeRawBufferPointer) {
         var found: UnsafeRawBufferPointer?
         if var lines = PackedFields.Lines(value) {

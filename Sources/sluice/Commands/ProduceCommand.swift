@@ -22,7 +22,7 @@ struct ProduceCommand: ParsableCommand {
               sluice produce --file jobs.jsonl --mode packed   (encodes them in packed mode)
 
             Jobs are checked by the worker's rules before they are produced. --no-check produces invalid jobs too, for \
-            example to see their dead letters.
+            example to see their dead letters. A line that has no form in the mode of --mode is left out.
 
             EXIT STATUS
               0   every record was acknowledged by Kafka
