@@ -4,7 +4,7 @@ import Glibc
 import Kafka
 import SluiceModel
 
-/// Jobs of a gateway's run, with the fields of a real sender, distinct device tokens.
+/// Jobs of a gateway's run, with the fields of a real sender and distinct device tokens.
 struct Backlog: ParsableArguments {
     @Option(help: "Jobs.") var jobs = 100_000
     @Option(help: "Payload bytes.") var payload = 250

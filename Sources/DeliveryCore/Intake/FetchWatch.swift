@@ -1,8 +1,8 @@
 /// Decides when the consumer's fetching must be looked after.
 ///
 /// librdkafka stops fetching while its queue is at a limit. Before release 2.2.0 nothing wakes its broker thread when the
-/// queue has been drained. The thread looks again a second later, and a worker with a backlog waits for most of it. Any
-/// request to the broker wakes the thread.
+/// queue has been drained. The thread looks again a second later, and a worker with a backlog waits for most of that
+/// second. Any request to the broker wakes the thread.
 ///
 /// Pure: facts are arguments. The queue can't tell its bytes, so they are estimated by the mean of the polled records.
 public struct FetchWatch: Sendable {
@@ -44,8 +44,8 @@ public struct FetchWatch: Sendable {
         return needsRequest(queued)
     }
 
-    /// Notes that the request was answered, or has failed. Returns whether another one is needed: half of the queue that
-    /// the thread has seen is gone meanwhile.
+    /// Notes that the request was answered, or has failed. Returns whether another request is needed, because half of the
+    /// queue that the thread has seen is gone meanwhile.
     /// - Parameter queued: records in the queue.
     public mutating func asked(queued: Int) -> Bool {
         isAsking = false

@@ -123,16 +123,14 @@ public struct JobDecoder: ~Copyable {
         while true {
             index += 1
             if let line = lines.expectedLine(index, order) {
-                if fields.present.contains(line.field) { throw .doubled(line.field.headerName ?? "") }
-                fields.set(line.field, line.value)
+                try fields.setOnce(line.field, line.value)
                 continue
             }
             let before = lines
             guard let line = try lines.line() else { break }
             if let field = JobField(headerName: line.name) {
                 before.expect(field, name: line.name.count, index, order)
-                if fields.present.contains(field) { throw .doubled(field.headerName ?? "") }
-                fields.set(field, line.value)
+                try fields.setOnce(field, line.value)
             } else {
                 guard PackedFields.isName(line.name) else { throw .line }
                 // Never passed on, as in binary mode.

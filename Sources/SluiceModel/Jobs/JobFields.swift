@@ -24,6 +24,14 @@ struct JobFields: ~Copyable {
         present.formUnion(JobFieldSet(field))
     }
 
+    /// Sets a field that may occur once.
+    /// - Throws: when the field is set already.
+    @inline(__always)
+    mutating func setOnce(_ field: JobField, _ value: UnsafeRawBufferPointer) throws(JobError) {
+        if present.contains(field) { throw .doubled(field.headerName ?? "") }
+        set(field, value)
+    }
+
     /// Value of the field; nil where the record has none.
     subscript(field: JobField) -> UnsafeRawBufferPointer? {
         present.contains(field) ? slots[Int(field.rawValue)] : nil

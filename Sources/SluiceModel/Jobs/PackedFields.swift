@@ -43,10 +43,10 @@ public enum PackedFields {
         ) -> (field: JobField, value: UnsafeRawBufferPointer)? {
             guard index < JobField.count, end - next >= PackedFields.longestField else { return nil }
             let expected = order.lines + index
-            guard expected.pointee.count > 0, word(at: 0) & expected.pointee.mask == expected.pointee.first,
-                word(at: expected.pointee.middleOffset) == expected.pointee.middle
-                    || expected.pointee.count < 8,
-                word(at: expected.pointee.lastOffset) == expected.pointee.last || expected.pointee.count < 8
+            let mask = expected.pointee.mask
+            guard expected.pointee.count > 0, word(at: 0) & mask == expected.pointee.first,
+                word(at: expected.pointee.middleOffset) & mask == expected.pointee.middle,
+                word(at: expected.pointee.lastOffset) & mask == expected.pointee.last
             else { return nil }
             return (expected.pointee.field, value(from: next + expected.pointee.count))
         }
@@ -65,8 +65,8 @@ public enum PackedFields {
             expected.first = word(at: 0) & expected.mask
             expected.middleOffset = max(0, min(8, count - 8))
             expected.lastOffset = max(0, count - 8)
-            expected.middle = word(at: expected.middleOffset)
-            expected.last = word(at: expected.lastOffset)
+            expected.middle = word(at: expected.middleOffset) & expected.mask
+            expected.last = word(at: expected.lastOffset) & expected.mask
             expected.count = count
             expected.field = field
             order.lines[index] = expected
@@ -106,7 +106,7 @@ public enum PackedFields {
             var first: UInt64 = 0
             var middle: UInt64 = 0
             var last: UInt64 = 0
-            /// Bytes that count in `first`.
+            /// Bits that count in the words: fewer than all where name and colon have fewer than eight bytes.
             var mask: UInt64 = 0
             /// Offsets of `middle` and `last`.
             var middleOffset = 0

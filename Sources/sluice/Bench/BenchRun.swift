@@ -185,19 +185,16 @@ struct BenchRun {
             return process
         }
         let generator = ledger.generator(producers: scenario.producers, fullSeconds: fullSeconds)
-        var annotations = stage.annotations
-        if generator.wasLimit {
-            annotations.append(
-                RunResult.Annotation(
-                    at: scenario.mainSpans.first?.lowerBound ?? 0, kind: .note,
-                    text: "the generator was the limit: \(generator.reason)"))
-        }
         let reader = ledger.readerResult
-        if reader.wasLimit {
+        var annotations = stage.annotations
+        for (limit, wasLimit, reason) in [
+            ("generator", generator.wasLimit, generator.reason),
+            ("reader of outcomes", reader.wasLimit, reader.reason),
+        ] where wasLimit {
             annotations.append(
                 RunResult.Annotation(
                     at: scenario.mainSpans.first?.lowerBound ?? 0, kind: .note,
-                    text: "the reader of outcomes was the limit: \(reader.reason)"))
+                    text: "the \(limit) was the limit: \(reason)"))
         }
         for ending in stage.badEndings where !annotations.contains(where: { $0.text == ending }) {
             annotations.append(RunResult.Annotation(at: phases.last?.to ?? 0, kind: .note, text: ending))
