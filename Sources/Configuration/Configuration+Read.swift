@@ -59,12 +59,20 @@ extension Configuration {
                 changelog: section.text(
                     "changelog", default: defaults.changelog,
                     help: "compacted topic of the stores' changes; only with store.changelog",
+                    check: checkTopicName)!,
+                switches: section.text(
+                    "switches", default: defaults.switches,
+                    help:
+                        "compacted topic of operators' pauses, with one partition; only with store.changelog. Where it is missing, a pause reaches one worker",
                     check: checkTopicName)!)
         }
-        if Set([topics.jobs, topics.outcomes, topics.deadLetters, topics.changelog]).count < 4 {
+        let names = [topics.jobs, topics.outcomes, topics.deadLetters, topics.changelog, topics.switches]
+        if Set(names).count < names.count {
             section.problem(
-                "topics", "jobs, outcomes, dead letters and changelog must be four different topics",
-                with: ["jobs", "outcomes", "dead-letters", "changelog"].map { "kafka.topics.\($0)" })
+                "topics", "jobs, outcomes, dead letters, changelog and switches must be five different topics",
+                with: ["jobs", "outcomes", "dead-letters", "changelog", "switches"].map {
+                    "kafka.topics.\($0)"
+                })
         }
         let creates = section.contains("create-topics")
         let createTopics = section.section("create-topics") { section in

@@ -92,15 +92,19 @@ extension Configuration {
             public var deadLetters: String
             /// Compacted topic with the content of the workers' stores. Only with ``Store/changelog``.
             public var changelog: String
+            /// Compacted topic with the operators' switches. Only with ``Store/changelog``.
+            public var switches: String
 
             public init(
                 jobs: String = "sluice.jobs", outcomes: String = "sluice.outcomes",
-                deadLetters: String = "sluice.dead-letters", changelog: String = "sluice.changelog"
+                deadLetters: String = "sluice.dead-letters", changelog: String = "sluice.changelog",
+                switches: String = "sluice.switches"
             ) {
                 self.jobs = jobs
                 self.outcomes = outcomes
                 self.deadLetters = deadLetters
                 self.changelog = changelog
+                self.switches = switches
             }
         }
 

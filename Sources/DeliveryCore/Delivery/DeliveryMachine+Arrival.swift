@@ -280,12 +280,14 @@ extension DeliveryMachine {
 
     /// Grows the tables by topic and pool to the highest number.
     private mutating func makeRoom(topic: UInt16, pool: UInt16) {
-        if Int(topic) >= circuits.count {
-            circuits.append(
-                contentsOf: repeatElement(TopicCircuit(), count: Int(topic) + 1 - circuits.count))
-        }
+        makeRoom(topic: topic)
         if circuits[Int(topic)].pool != pool { circuits[Int(topic)].pool = pool }
         growPauses(to: pool)
+    }
+
+    mutating func makeRoom(topic: UInt16) {
+        guard Int(topic) >= circuits.count else { return }
+        circuits.append(contentsOf: repeatElement(TopicCircuit(), count: Int(topic) + 1 - circuits.count))
     }
 
     // MARK: To another shard

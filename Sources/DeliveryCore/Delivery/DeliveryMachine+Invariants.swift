@@ -26,8 +26,8 @@ extension DeliveryMachine {
         guard milestones[.poolUnavailable] == unavailablePools.reduce(0, { $0 + ($1?.count ?? 0) }) else {
             return "pool unavailable"
         }
-        guard openCircuits == circuits.count(where: { $0.state != .closed }) else { return "circuits" }
-        for circuit in circuits where circuit.state == .closed && circuit.waiting.count > 0 {
+        guard openCircuits == circuits.count(where: { $0.holdsBack }) else { return "circuits" }
+        for circuit in circuits where !circuit.holdsBack && circuit.waiting.count > 0 {
             return "items are suspended at a closed circuit"
         }
         guard returns == returningCount else { return "returning" }

@@ -50,7 +50,7 @@ public struct DeliveryMachine: ~Copyable {
     var nextStoreVersion: UInt32 = 1
 
     var circuits: [TopicCircuit] = []
-    /// Circuits that aren't closed.
+    /// Circuits that hold pushes back.
     var openCircuits = 0
     /// Holds by a 503 with `Retry-After`, by pool.
     var poolPauses: [RetryAfterPause] = []

@@ -19,6 +19,9 @@ package struct TopicCircuit: BitwiseCopyable {
     }
 
     var state = State.closed
+    /// True while an operator has paused the topic's app, credential or the topic itself. No push is sent, not even a
+    /// probe.
+    var isPaused = false
     /// Failures in a row: the first configuration answer, and those to probes.
     var failures: UInt32 = 0
     /// Time at which an open circuit lets a probe go, in nanoseconds of the monotonic clock.
@@ -40,6 +43,9 @@ package struct TopicCircuit: BitwiseCopyable {
     /// Least number of answers, all with wrong tokens, at which the topic stops.
     private static let leastOfAll: UInt32 = 20
     private static let leastOfRecent: UInt32 = 50
+
+    /// True when the topic's pushes wait: APNs has stopped the topic, or an operator has paused it.
+    var holdsBack: Bool { state != .closed || isPaused }
 
     /// Counts a token that APNs took for right: it accepted the push, or knew that the token is no longer valid.
     @inline(__always)
@@ -94,6 +100,7 @@ extension DeliveryMachine {
     /// probe.
     mutating func circuitAdmits(_ slot: UInt32) -> Bool {
         let topic = Int(items[Int(slot)].topic)
+        if circuits[topic].isPaused { return false }
         switch circuits[topic].state {
         case .closed: return true
         case .open: return false
@@ -130,7 +137,7 @@ extension DeliveryMachine {
         let pause = limits.retry.configuration.wait(attempt: circuits[topic].failures, using: &generator)
         circuits[topic].until = now.monotonic(inMilliseconds: pause)
         guard wasClosed else { return }
-        openCircuits += 1
+        if !circuits[topic].isPaused { openCircuits += 1 }
         milestones.stops += 1
         actions.append(.alert(topic: items[Int(slot)].topic, slot: slot, fault))
         suspended(topic: UInt16(topic))
@@ -143,10 +150,16 @@ extension DeliveryMachine {
         circuits[Int(topic)].failures = 0
         circuits[Int(topic)].forgetAnswers()
         circuits[Int(topic)].probe = Self.noSlot
-        openCircuits -= 1
         actions.append(.recovered(topic: topic))
+        guard !circuits[Int(topic)].isPaused else { return }
+        openCircuits -= 1
         resumed(topic: topic)
-        // Only the items that are suspended now: a placed item may wait for another cause, but not for the topic.
+        releaseWaiting(topic, at: now)
+    }
+
+    /// Dispatches the items that wait for their topic. Only those that wait now: a placed item may wait for another
+    /// cause, but not for the topic.
+    mutating func releaseWaiting(_ topic: UInt16, at now: DeliveryTime) {
         while circuits[Int(topic)].waiting.count > 0 {
             let slot = circuits[Int(topic)].waiting.first
             withdraw(slot)
@@ -156,7 +169,7 @@ extension DeliveryMachine {
 
     /// Releases the probes whose time has come.
     mutating func advanceCircuits(at now: DeliveryTime) {
-        for topic in circuits.indices where circuits[topic].state != .closed {
+        for topic in circuits.indices where circuits[topic].state != .closed && !circuits[topic].isPaused {
             if circuits[topic].state == .open {
                 guard circuits[topic].until <= now.monotonicNanoseconds else { continue }
                 circuits[topic].state = .probing
@@ -194,7 +207,7 @@ extension DeliveryMachine {
 
     /// Returns true when the topic's pushes wait for a cause that no clock ends.
     func isSuspended(_ topic: UInt16) -> Bool {
-        circuits[Int(topic)].state != .closed || isUnavailable(circuits[Int(topic)].pool)
+        circuits[Int(topic)].holdsBack || isUnavailable(circuits[Int(topic)].pool)
     }
 
     /// Returns true when pushes of the topic wait in the store with it; false for a topic that no push has had.
@@ -233,7 +246,8 @@ extension DeliveryMachine {
     /// Time at which a circuit next has work; `.max` when none has.
     var nextCircuitWake: UInt64 {
         var wake = UInt64.max
-        for circuit in circuits where circuit.state != .closed && circuit.probe == Self.noSlot {
+        for circuit in circuits
+        where circuit.state != .closed && !circuit.isPaused && circuit.probe == Self.noSlot {
             if circuit.waiting.count == 0, !limits.storeIsDurable { continue }
             wake = min(wake, circuit.state == .probing && circuit.waiting.count > 0 ? 0 : circuit.until)
         }

@@ -39,6 +39,8 @@ extension IntakeGate {
         public static let share = Reason(rawValue: 4)
         /// The store can't take what has to wait.
         public static let store = Reason(rawValue: 8)
+        /// An operator has paused all sending, or the switches aren't known yet.
+        public static let allPaused = Reason(rawValue: 16)
     }
 
     /// Orders to the owner, in the order of ``nextAction()``.

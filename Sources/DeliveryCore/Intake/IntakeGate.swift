@@ -8,7 +8,7 @@
 /// - *share*: long-held jobs of one partition take more than their share of the limit, while other partitions have
 ///   work. The partition is paused alone, until its jobs are down to half of the share.
 /// - *window*: the partition's ``OffsetTracker`` has no room.
-/// - *store*: the owner holds all partitions.
+/// - *store*, *allPaused*: the owner holds all partitions.
 ///
 /// A partition's pauses and resumes alternate strictly, whatever the reasons do. The limit is exceeded by less than one
 /// batch of records.
@@ -82,6 +82,8 @@ public struct IntakeGate: ~Copyable, Sendable {
     public var bytesHeld = 0
     /// All partitions are paused because the store is in trouble.
     public private(set) var waitsForStore = false
+    /// True while an operator has paused all sending.
+    public private(set) var isAllPaused = false
     /// All partitions are paused for the limit.
     public private(set) var isPausedForLimit = false
     /// Number of times that all partitions were paused for the limit.
@@ -118,6 +120,7 @@ public struct IntakeGate: ~Copyable, Sendable {
         livePartitions += 1
         if isPausedForLimit { insert(.limit, partition) }
         if waitsForStore { insert(.store, partition) }
+        if isAllPaused { insert(.allPaused, partition) }
     }
 
     /// Ends a partition that the group revokes. Its jobs still count, but its pauses stay as they are.
@@ -188,8 +191,20 @@ public struct IntakeGate: ~Copyable, Sendable {
     public mutating func setWaitsForStore(_ waits: Bool) {
         guard waits != waitsForStore else { return }
         waitsForStore = waits
+        set(.store, waits)
+    }
+
+    /// Pauses all partitions while an operator has paused all sending, and resumes them afterwards.
+    public mutating func setAllPaused(_ isPaused: Bool) {
+        guard isPaused != isAllPaused else { return }
+        isAllPaused = isPaused
+        set(.allPaused, isPaused)
+    }
+
+    /// Inserts or removes a reason of all partitions.
+    private mutating func set(_ reason: Reason, _ isPresent: Bool) {
         for partition in partitions.indices {
-            if waits { insert(.store, partition) } else { remove(.store, partition) }
+            if isPresent { insert(reason, partition) } else { remove(reason, partition) }
         }
     }
 
@@ -229,7 +244,7 @@ public struct IntakeGate: ~Copyable, Sendable {
     /// Returns how many records to poll now, at most. 0: don't poll; a later ``settle(at:)`` or ``advance(to:)`` may
     /// make room. The result is 1 while all is paused, because the consumer's events have to be served.
     public mutating func room(atMost batch: Int, at now: UInt64) -> Int {
-        if isPausedForLimit || waitsForStore { return 1 }
+        if isPausedForLimit || waitsForStore || isAllPaused { return 1 }
         guard isAtLimit else { return min(batch, limits.jobs - total.jobs) }
         if stalledSince == nil { stalledSince = now }
         return 0

@@ -64,6 +64,20 @@ extension ShardMachine {
     public var stoppedTopics: Int { delivery.stoppedTopics }
     public func isSuspended(topic: UInt16) -> Bool { delivery.hasSuspended(topic: topic) }
 
+    // MARK: Pauses
+
+    /// Pauses topics, by the owner's numbers, because an operator has paused them.
+    public mutating func pause(topics: [UInt16], at now: DeliveryTime) { delivery.pause(topics: topics, at: now) }
+
+    /// Resumes topics that an operator had paused.
+    public mutating func resume(topics: [UInt16], at now: DeliveryTime) { delivery.resume(topics: topics, at: now) }
+
+    /// Returns whether an operator has paused the topic.
+    public func isPaused(topic: UInt16) -> Bool { delivery.isPaused(topic: topic) }
+
+    /// Topics that an operator has paused.
+    public var pausedTopics: Int { delivery.pausedTopics }
+
     // MARK: Pools
 
     /// Returns true while the pool is suspended: it can send nothing.

@@ -87,10 +87,15 @@ public struct ShardMachine: ~Copyable {
     public internal(set) var departing: ItemMigration?
     package internal(set) var milestones = ShardMilestones()
 
+    /// True while an operator has paused all sending.
+    public private(set) var isAllPaused = false
+
     private static let notBegun = Int32.min
 
-    public init(_ settings: Settings) {
+    /// - Parameter isAllPaused: nothing is sent before ``setAllPaused(_:)``.
+    public init(_ settings: Settings, isAllPaused: Bool = false) {
         self.settings = settings
+        self.isAllPaused = isAllPaused
         delivery = DeliveryMachine(limits: settings.delivery, seed: settings.seed)
         residency = DeviceResidency(limits: settings.residency)
     }
@@ -99,13 +104,16 @@ public struct ShardMachine: ~Copyable {
     var hasStore: Bool { settings.mode.hasStore }
 
     /// True while pushes that wait for their turn may be sent.
-    public var maySend: Bool { phase == .running }
+    public var maySend: Bool { phase == .running && !isAllPaused }
     /// True when nothing new is sent, because the worker drains or has ended.
     public var isDraining: Bool { phase != .running }
     /// True when the worker has ended and later answers are ignored.
     public var hasEnded: Bool { phase == .ended }
     /// Pushes in memory.
     public var count: Int { delivery.count }
+
+    /// Pauses all sending, or resumes it. Pushes in flight end as usual.
+    public mutating func setAllPaused(_ isPaused: Bool) { isAllPaused = isPaused }
 
     mutating func newHandle() -> UInt32 {
         lastHandle &+= 1

@@ -499,6 +499,15 @@ public struct WorkerMachine: ~Copyable {
 
     // MARK: The gate
 
+    /// Pauses all partitions because an operator has paused all sending, or resumes them. What was polled before stays
+    /// with the shards.
+    public mutating func setAllPaused(_ isPaused: Bool) {
+        guard gate.isAllPaused != isPaused else { return }
+        gate.setAllPaused(isPaused)
+        followGate()
+        if !isPaused { act(.poll) }
+    }
+
     /// Jobs of assigned partitions that have no outcome yet.
     public var outstanding: Int { max(0, gate.load.jobs - drain.drained) }
 

@@ -54,6 +54,10 @@ public struct WorkerACL: Sendable, Equatable {
                     operations: [.read, .write, .describe, .describeConfigs]
                         + (create.isEmpty ? [] : [.create, .alter]),
                     reason: "writes and restores the changelog, and checks its configuration"))
+            list.append(
+                WorkerACL(
+                    resource: .topic(topics.switches), operations: [.read, .write, .describe] + create,
+                    reason: "shares operators' pauses with the other workers"))
         }
         list.append(
             WorkerACL(

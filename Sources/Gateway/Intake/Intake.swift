@@ -88,6 +88,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
         var logger: Logger
         /// Count of workers that failed in this process before.
         var restarts: Int
+        /// Whether all sending is paused at the start.
+        var isAllPaused: Bool
     }
 
     init(settings: Settings, parts: Parts, ended: @escaping (WorkerFailure?) -> Void) throws {
@@ -111,6 +113,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         touched = Array(repeating: false, count: parts.shards.count)
         fetchWatch = KafkaLibrary.stopsFetching ? FetchWatch(settings.fetchLimits) : nil
         machine = WorkerMachine(settings.machine, now: MonotonicTime.read().nanoseconds)
+        machine.setAllPaused(parts.isAllPaused)
         let events = EventRelay()
         consumer = try KafkaConsumer(properties: parts.consumerProperties, topics: [parts.jobsTopic]) {
             events.target?($0)
@@ -169,6 +172,12 @@ final class Intake: TimerHandler, @unchecked Sendable {
     private var time: UInt64 { MonotonicTime.read().nanoseconds }
 
     // MARK: Orders from outside
+
+    /// Pauses all partitions, or resumes them, because an operator has paused all sending. Loop's thread only.
+    func setAllPaused(_ isPaused: Bool) {
+        machine.setAllPaused(isPaused)
+        act()
+    }
 
     /// Begins an orderly stop. Loop's thread only.
     func stop() {

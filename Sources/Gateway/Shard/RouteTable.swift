@@ -117,6 +117,12 @@ struct RouteTable: ~Copyable {
         return "unknown"
     }
 
+    /// Calls `body` with each route and the name of its topic. A route that several forms of jobs share comes several
+    /// times.
+    func forEachRoute(_ body: (Route, UnsafeRawBufferPointer) -> Void) {
+        for case let entry? in entries { body(entry.route, entry.name) }
+    }
+
     /// Calls `body` with the topic's name, and with each environment that pushes of this number name. Leaves out
     /// broadcasts, which the store never has.
     func forEachForm(of number: UInt16, _ body: (UnsafeRawBufferPointer, JobEnvironment?) -> Void) {

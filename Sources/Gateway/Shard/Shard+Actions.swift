@@ -73,11 +73,17 @@ extension Shard {
         let known = routes.count
         let route = routes.route(
             of: push, makeTarget: { [pools] in pools[Int($0)].target($1, isBroadcast: $2) })
-        if let route, routes.count != known, !push.isBroadcast, machine.isSuspended(topic: route.number) {
+        if let route, routes.count != known { learned(route, push) }
+        return route
+    }
+
+    /// Handles the first push of a topic, or of a form in which jobs name its environment.
+    private func learned(_ route: RouteTable.Route, _ push: borrowing PushJob) {
+        pauseIfNeeded(route, push.topic)
+        if !push.isBroadcast, machine.isSuspended(topic: route.number) {
             // Jobs name the environment of a suspended topic in a new way.
             report(.topicSuspended(StoredPush.topicHash(push.topic, push.environment)))
         }
-        return route
     }
 
     /// Returns the hashes of a topic, as the store has them: one for each way in which jobs name its environment.

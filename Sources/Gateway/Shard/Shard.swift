@@ -48,6 +48,8 @@ struct ShardPlan: Sendable {
     var supersededStates: [UInt16]
     /// Whether a push without collapse identifier gets its `apns-id` as its collapse identifier, by an app's number.
     var collapsesRepeats: [Bool]
+    /// Pauses in force at the start.
+    var switches = Switches()
 }
 
 /// Event-loop thread of a worker. Owns the jobs of its devices from decoding to outcome, and the connections that carry
@@ -87,6 +89,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     var routes: RouteTable
     var counters = ShardCounters()
     let metrics: JobMetrics
+    /// Pauses in force.
+    var switches: Switches
     /// Wall clock, read once per batch of work.
     var wallMilliseconds: Int64 = 0
     var freedBytes = 0
@@ -111,6 +115,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         store: RetryStore?, port: IntakePort, peers: ShardPeers, logger: Logger
     ) throws(SystemError) {
         self.plan = plan
+        switches = plan.switches
         metrics = JobMetrics(apps: plan.appNames)
         stateKey = Array("\u{0}state".utf8).withUnsafeBytes { plan.hasher.collapseIdentifier($0) }
         self.bytesInFlight = bytesInFlight
@@ -125,7 +130,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             .init(
                 index: plan.index, shards: plan.shards, mode: plan.mode, delivery: plan.limits,
                 residency: ShardStore.limits(hasStore: store != nil, plan.limits),
-                seed: MonotonicTime.read().nanoseconds &+ UInt64(plan.index)))
+                seed: MonotonicTime.read().nanoseconds &+ UInt64(plan.index)),
+            isAllPaused: plan.switches.pausesAll)
         let name = Array(plan.sourceTopic.utf8)
         let topic = UnsafeMutableRawBufferPointer.allocate(byteCount: name.count, alignment: 1)
         topic.copyBytes(from: name)
@@ -265,6 +271,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         }
         snapshot.loops = [loop.usage()]
         snapshot.stoppedTopics = machine.stoppedTopics
+        snapshot.pausedTopics = machine.pausedTopics
         return snapshot
     }
 }

@@ -91,6 +91,51 @@ struct KafkaSetup {
         }
     }
 
+    // MARK: Switches
+
+    /// Returns the place that keeps the switches: the control topic where there is a changelog and the topic exists or
+    /// may be created; otherwise a file in the store's directory; without a store, the memory. Blocks.
+    func switchesHome(
+        _ store: Configuration.Store?, logger: Logger
+    ) throws(KafkaError) -> SwitchBoard.Home {
+        guard let store else { return .memory }
+        let file = SwitchBoard.Home.file(SwitchFile(path: "\(store.directory)/switches"))
+        guard store.hasChangelog, try hasSwitchesTopic(logger) else { return file }
+        var reader = changelogReader
+        reader["enable.partition.eof"] = "true"
+        reader["auto.offset.reset"] = "earliest"
+        // Little memory is enough, because the topic has a record for each switch.
+        reader["queued.max.messages.kbytes"] = "1024"
+        reader["queued.min.messages"] = "1000"
+        var writer = producer
+        writer["linger.ms"] = "0"
+        writer["statistics.interval.ms"] = nil
+        return .topic(configuration.topics.switches, reader: reader, producer: writer)
+    }
+
+    private func hasSwitchesTopic(_ logger: Logger) throws(KafkaError) -> Bool {
+        let topic = configuration.topics.switches
+        let client = try KafkaAdmin(properties: admin)
+        if try client.partitionCount(of: topic) != nil { return true }
+        var remedy = "create it with one partition and cleanup.policy=compact, or set kafka.create-topics"
+        if let create = configuration.createTopics {
+            do throws(KafkaError) {
+                try client.createTopics([
+                    NewTopic(
+                        topic, partitions: 1, replicationFactor: create.replicationFactor,
+                        configuration: [(name: "cleanup.policy", value: "compact")])
+                ])
+                return true
+            } catch {
+                remedy = "\(error)"
+            }
+        }
+        logger.warning(
+            "switches reach this worker alone, because their topic doesn't exist",
+            metadata: ["topic": "\(topic)", "remedy": "\(remedy)"])
+        return false
+    }
+
     // MARK: The changelog
 
     /// Required settings of the changelog topic, with their reasons.

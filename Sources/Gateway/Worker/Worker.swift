@@ -50,6 +50,8 @@ public final class Worker: Sendable {
     private let bytesInFlight: InFlightBytes
     let credentials: CredentialKeeper
     private let watcher = CredentialWatcher()
+    /// Pauses of operators.
+    public let switches: SwitchBoard
     /// Store, open until the worker's end. Nil without a store: items that wait for long then wait in memory.
     package let store: RetryStore?
     private let stopped = BlockingFlag()
@@ -78,10 +80,12 @@ public final class Worker: Sendable {
     ///   - longestAbsence: milliseconds after which a local copy of a partition is useless.
     ///   - tokens: times of provider tokens.
     ///   - credentials: those of a worker before in this process; nil loads their files.
+    ///   - switches: changes of switches by a worker before in this process that nothing else keeps.
     init(
         configuration: Configuration, logger: Logger, restarts: Int = 0,
         longestAbsence: Int64 = RestoreLimits.longestAbsence,
-        tokens: ProviderTokenPolicy.Settings = .init(), credentials: CredentialKeeper? = nil
+        tokens: ProviderTokenPolicy.Settings = .init(), credentials: CredentialKeeper? = nil,
+        switches carried: [SwitchRecord] = []
     ) throws {
         self.configuration = configuration
         self.logger = logger
@@ -109,6 +113,10 @@ public final class Worker: Sendable {
             }
             let store = try Self.openStore(configuration, logger: logger)
             self.store = store
+            switches = try SwitchBoard(
+                properties.switchesHome(configuration.store, logger: logger), carried: carried, logger: logger
+            )
+            let pauses = switches.switches
             var transactional: TransactionalProducer?
             if let store, configuration.store?.hasTransactions == true {
                 transactional = try TransactionalProducer(
@@ -149,7 +157,7 @@ public final class Worker: Sendable {
                     supersededStates: planner.supersededStates(),
                     collapsesRepeats: configuration.apps.map {
                         $0.missingCollapseIdentifier == .apnsID
-                    })
+                    }, switches: pauses)
                 return try Shard(
                     plan: plan, producer: parts, bytesInFlight: bytesInFlight, permit: permit, store: store,
                     port: port, peers: peers, logger: logger)
@@ -180,7 +188,8 @@ public final class Worker: Sendable {
                     deadLettersTopic: configuration.kafka.topics.deadLetters, producer: producer,
                     transactional: transactional, shards: shards, bytesInFlight: bytesInFlight,
                     permit: permit, hasher: hasher, store: store, restorer: restorer,
-                    loop: EventLoop(name: "kafka"), logger: logger, restarts: restarts)
+                    loop: EventLoop(name: "kafka"), logger: logger, restarts: restarts,
+                    isAllPaused: pauses.pausesAll)
             ) { reason in
                 failure.failure.withLock { $0 = reason }
                 stopped.set()
@@ -189,6 +198,8 @@ public final class Worker: Sendable {
             peers.connect(to: shards)
         } catch let error as KafkaError {
             throw WorkerError.kafka("\(error)")
+        } catch let error as SwitchFile.Failure {
+            throw WorkerError.store("\(error)")
         } catch let error as SystemError {
             throw WorkerError.system("\(error)")
         }
@@ -198,6 +209,10 @@ public final class Worker: Sendable {
     public func start() {
         for shard in shards { shard.start() }
         intake.start()
+        switches.start { [shards, intake] switches in
+            for shard in shards { shard.loop.execute { shard.apply(switches) } }
+            intake.loop.execute { intake.setAllPaused(switches.pausesAll) }
+        }
         credentials.warnOfExpiries(at: ClockReading.now().wallSeconds)
         watcher.start(files: { [credentials] in credentials.files }) { [self] step in
             renewCredentials(reportsFaults: step == .settled)
@@ -241,6 +256,7 @@ public final class Worker: Sendable {
     public func waitUntilStopped() -> WorkerResult {
         stopped.wait()
         watcher.stop()
+        switches.close()
         let last = snapshot()
         lastSnapshot.snapshot.withLock { $0 = last }
         for shard in shards {

@@ -39,6 +39,8 @@ public final class WorkerSupervisor: Sendable {
         var worker: Worker?
         /// Credentials of the last worker, which the next one takes over; nil before the first.
         var credentials: CredentialKeeper?
+        /// Changes of switches by the last worker that nothing else keeps.
+        var switches: [SwitchRecord] = []
         var isStopping = false
     }
 
@@ -111,9 +113,12 @@ public final class WorkerSupervisor: Sendable {
     }
 
     private func runOne(restarts: Int, _ failures: inout UInt32) throws -> WorkerResult {
-        let (configuration, credentials) = state.withLock { ($0.configuration, $0.credentials) }
+        let (configuration, credentials, switches) = state.withLock {
+            ($0.configuration, $0.credentials, $0.switches)
+        }
         let worker = try Worker(
-            configuration: configuration, logger: logger, restarts: restarts, credentials: credentials)
+            configuration: configuration, logger: logger, restarts: restarts, credentials: credentials,
+            switches: switches)
         let (isStopping, latest) = state.withLock { state in
             state.worker = worker
             state.credentials = worker.credentials
@@ -126,7 +131,10 @@ public final class WorkerSupervisor: Sendable {
         if isStopping { worker.requestStop() }
         started(worker)
         let result = worker.waitUntilStopped()
-        state.withLock { $0.worker = nil }
+        state.withLock {
+            $0.worker = nil
+            $0.switches = worker.switches.unkept
+        }
         ended(result)
         if MonotonicTime.read() > beginning + Self.healthyAfter { failures = 0 }
         return result

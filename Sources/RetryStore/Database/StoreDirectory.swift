@@ -47,7 +47,8 @@ struct StoreDirectory {
         var status = stat()
         guard stat(path, &status) == 0 else { throw error(errno, "find the directory") }
         let names = try names().filter { $0 != "." && $0 != ".." }
-        let isOurs = names.contains("CURRENT") || names.allSatisfy { $0 == "lost+found" }
+        let isOurs =
+            names.contains("CURRENT") || names.allSatisfy { ["lost+found", "switches"].contains($0) }
         if status.st_mode & Self.others != 0, !isOurs || chmod(path, 0o700) != 0 {
             let reason =
                 isOurs ? "it belongs to user \(status.st_uid)" : "it contains files that are not a store's"

@@ -18,6 +18,7 @@ extension PartitionReport {
         if isEnding { metadata["ending"] = "true" }
         let reasons: [(IntakeGate.Reason, String)] = [
             (.limit, "limit"), (.share, "share"), (.window, "window"), (.store, "store"),
+            (.allPaused, "paused"),
         ]
         let names = reasons.filter { pauseReasons.contains($0.0) }.map(\.1)
         if !names.isEmpty { metadata["paused"] = "\(names.joined(separator: ","))" }

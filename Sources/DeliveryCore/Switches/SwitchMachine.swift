@@ -1,0 +1,188 @@
+import SluiceModel
+
+/// Decides which pauses are in force on a worker, and which changes are still to be kept. Facts in, actions out.
+///
+/// A change takes effect on the worker that an operator asks at once, before it is kept. Other workers read the change
+/// from the control topic. The topic's order decides between changes of several workers. Until the worker reads its own
+/// change there, older records of the same scope have no effect here.
+///
+///     operator ─ change ─▶ in force here ─ keep ─▶ kept ─ read ─▶ in force on every worker
+///                                           ▲  │
+///                                           └──┴─ after a pause, when it failed
+public struct SwitchMachine: Sendable {
+    /// Place that keeps switches across restarts.
+    public enum Home: Sendable, Equatable {
+        /// None: switches last until the process ends.
+        case memory
+        /// A file of this worker alone.
+        case file
+        /// The control topic, which all workers read.
+        case topic
+    }
+
+    /// Order to the owner.
+    public enum Action: Sendable, Equatable {
+        /// Report the present ``SwitchMachine/switches`` to all loops.
+        case report
+        /// Write this change to the control topic; ``SwitchMachine/kept(_:)`` or ``SwitchMachine/keepFailed(_:at:)``
+        /// follows.
+        case produce(SwitchRecord)
+        /// Write ``SwitchMachine/records`` to the file; ``SwitchMachine/kept(_:)`` or
+        /// ``SwitchMachine/keepFailed(_:at:)`` of this change follows.
+        case write(SwitchRecord)
+        /// Log the change, which is in force on this worker from now on. `isOwn`: an operator asked this worker.
+        case log(SwitchRecord, isOwn: Bool)
+    }
+
+    /// A change that is in force here and not yet read from the control topic, or not yet written to the file.
+    private struct Pending {
+        var record: SwitchRecord
+        /// Time of the next attempt to keep the change, in nanoseconds of the monotonic clock; nil while an attempt is
+        /// under way or has succeeded.
+        var retryAt: UInt64?
+        var isKept = false
+    }
+
+    public let home: Home
+    private var current: [PauseScope: SwitchRecord] = [:]
+    private var pending: [PauseScope: Pending] = [:]
+    private var areKnown: Bool
+    /// Records that could not be read.
+    public private(set) var unreadable = 0
+    /// Changes that took effect, pauses and resumes.
+    public private(set) var changes = 0
+
+    /// Nanoseconds after which a change that couldn't be kept is written again.
+    static let retryInterval: UInt64 = 1_000_000_000
+    /// Most scopes that may be paused at the same time.
+    public static let mostScopes = 1000
+
+    /// - Parameter records: changes of the worker before in this process, or of the file.
+    public init(_ home: Home, records: [SwitchRecord] = []) {
+        self.home = home
+        areKnown = home != .topic
+        for record in records { current[record.scope] = record }
+    }
+
+    // MARK: State
+
+    /// Pauses in force.
+    public var switches: Switches {
+        Switches(areKnown: areKnown, paused: Set(current.values.filter(\.isPaused).map(\.scope)))
+    }
+
+    /// Scopes that are paused, with their changes, in order.
+    public var pauses: [SwitchRecord] { records.filter(\.isPaused) }
+
+    /// Last changes of all scopes, in order.
+    public var records: [SwitchRecord] { current.values.sorted { $0.scope < $1.scope } }
+
+    /// Changes that the next worker of this process has to take over, because nothing else keeps them yet.
+    public var unkept: [SwitchRecord] {
+        switch home {
+        case .memory: records
+        case .file, .topic:
+            pending.values.filter { !$0.isKept }.map(\.record).sorted { $0.scope < $1.scope }
+        }
+    }
+
+    /// True until the change is kept, in the file or by Kafka.
+    public func isUnkept(_ id: String) -> Bool {
+        pending.values.contains { $0.record.id == id && !$0.isKept }
+    }
+
+    /// True when a further scope can be paused.
+    public func hasRoom(for scope: PauseScope) -> Bool {
+        current[scope] != nil || current.count < Self.mostScopes
+    }
+
+    // MARK: Facts
+
+    /// An operator asks this worker for a change, for which ``hasRoom(for:)`` is true.
+    public mutating func change(_ record: SwitchRecord) -> [Action] {
+        var actions = apply(record, isOwn: true)
+        switch home {
+        case .memory: break
+        case .file:
+            pending[record.scope] = Pending(record: record)
+            actions.append(.write(record))
+        case .topic:
+            pending[record.scope] = Pending(record: record)
+            actions.append(.produce(record))
+        }
+        return actions
+    }
+
+    /// The change is kept: the file has it, or Kafka has acknowledged it.
+    public mutating func kept(_ record: SwitchRecord) {
+        guard pending[record.scope]?.record.id == record.id else { return }
+        if home == .file {
+            pending[record.scope] = nil
+        } else {
+            pending[record.scope]!.isKept = true
+            pending[record.scope]!.retryAt = nil
+        }
+    }
+
+    /// The change could not be kept. The attempt is repeated, unless a later change replaces it.
+    public mutating func keepFailed(_ record: SwitchRecord, at now: UInt64) {
+        guard pending[record.scope]?.record.id == record.id else { return }
+        pending[record.scope]!.retryAt = now + Self.retryInterval
+    }
+
+    /// Returns the attempts that are due.
+    public mutating func advance(to now: UInt64) -> [Action] {
+        var actions: [Action] = []
+        for (scope, change) in pending {
+            guard let time = change.retryAt, time <= now else { continue }
+            pending[scope]!.retryAt = nil
+            actions.append(home == .file ? .write(change.record) : .produce(change.record))
+        }
+        return actions
+    }
+
+    /// A record of the control topic was read, in the topic's order. A record without a value resumes its scope.
+    public mutating func read(key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?) -> [Action] {
+        guard let value else {
+            guard let scope = key.flatMap({ SwitchRecord.scope(ofKey: $0) }) else {
+                unreadable += 1
+                return []
+            }
+            guard pending[scope] == nil, var record = current[scope] else { return [] }
+            let wasPaused = record.isPaused
+            current[scope] = nil
+            guard wasPaused else { return [] }
+            changes += 1
+            record.isPaused = false
+            return areKnown ? [.log(record, isOwn: false), .report] : []
+        }
+        guard let record = SwitchRecord(value) else {
+            unreadable += 1
+            return []
+        }
+        if let change = pending[record.scope] {
+            guard change.record.id == record.id else { return [] }
+            pending[record.scope] = nil
+            return []
+        }
+        guard current[record.scope]?.id != record.id, hasRoom(for: record.scope) else { return [] }
+        let actions = apply(record, isOwn: false)
+        // Before the end is known, the loops wait for it.
+        return areKnown ? actions : []
+    }
+
+    /// The control topic was read to its end.
+    public mutating func readToEnd() -> [Action] {
+        guard !areKnown else { return [] }
+        areKnown = true
+        return [.report] + pauses.map { .log($0, isOwn: false) }
+    }
+
+    private mutating func apply(_ record: SwitchRecord, isOwn: Bool) -> [Action] {
+        let wasPaused = current[record.scope]?.isPaused ?? false
+        current[record.scope] = record
+        guard wasPaused != record.isPaused else { return [] }
+        changes += 1
+        return [.log(record, isOwn: isOwn), .report]
+    }
+}

@@ -1,0 +1,343 @@
+import DeliveryCore
+import EventLoop
+import Kafka
+import Logging
+import SluiceModel
+import Synchronization
+
+/// Shell of ``SwitchMachine``: takes operators' changes, keeps them in the control topic or in a file, reads the changes
+/// of other workers, and reports the pauses in force to the worker's loops. Has a thread of its own.
+// Sendable: `status` is locked. Only the loop's thread touches the rest, except for constants.
+public final class SwitchBoard: TimerHandler, @unchecked Sendable {
+    /// Place that keeps the switches across restarts.
+    enum Home: Sendable {
+        case memory
+        case file(SwitchFile)
+        /// The control topic, with the properties of its reader and its producer.
+        case topic(String, reader: KafkaProperties, producer: KafkaProperties)
+    }
+
+    private let loop: EventLoop
+    private let home: Home
+    private let logger: Logger
+    private let published: Mutex<SwitchStatus>
+    private let last: Mutex<(switches: Switches, unkept: [SwitchRecord])>
+    private var machine: SwitchMachine
+    /// Nil without a control topic.
+    private var consumer: KafkaConsumer?
+    /// Producer of the control topic, made with the first change; nil before.
+    private var producer: (client: KafkaProducer, topic: KafkaTopic)?
+    private var readWakeup: Wakeup!
+    private var producedWakeup: Wakeup!
+    private let batch = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 64)
+    /// Reports the pauses in force to the worker's loops; nil before the start.
+    private var report: (@Sendable (Switches) -> Void)?
+    /// Changes whose acknowledgement is awaited, by the producer's opaque word.
+    private var producing: [UInt: SwitchRecord] = [:]
+    private var lastOpaque: UInt = 0
+    private var answers: [Answer] = []
+    private var startedAt = MonotonicTime(nanoseconds: 0)
+    private var nextWarning = MonotonicTime(nanoseconds: 0)
+
+    /// An operator who waits for a change to be kept.
+    private struct Answer {
+        var id: String
+        var until: MonotonicTime
+        var give: @Sendable (SwitchChange) -> Void
+    }
+
+    private static let tick: Duration = .milliseconds(100)
+    /// Time for which an operator waits until a change is kept.
+    private static let patience: Duration = .seconds(5)
+    /// Interval of warnings while the control topic can't be read.
+    private static let warnings: Duration = .seconds(30)
+
+    /// Reads the file, or makes the reader of the control topic.
+    /// - Parameter carried: changes of the worker before in this process that nothing else keeps.
+    init(_ home: Home, carried: [SwitchRecord], logger: Logger) throws {
+        self.home = home
+        self.logger = logger
+        switch home {
+        case .memory: machine = SwitchMachine(.memory, records: carried)
+        case .file(let file): machine = SwitchMachine(.file, records: try file.read())
+        case .topic: machine = SwitchMachine(.topic)
+        }
+        published = Mutex(
+            SwitchStatus(pauses: [], areKnown: true, home: "memory", changes: 0, unkept: 0, unreadable: 0))
+        last = Mutex((Switches(), []))
+        loop = try EventLoop(name: "switches")
+        let events = EventRelay()
+        if case .topic(let name, let reader, _) = home {
+            let consumer = try KafkaConsumer(properties: reader, topics: []) { events.target?($0) }
+            try consumer.assign([TopicPartitionOffset(TopicPartition(name, 0), .beginning)])
+            self.consumer = consumer
+        }
+        readWakeup = try loop.makeWakeup { [unowned self] in read() }
+        producedWakeup = try loop.makeWakeup { [unowned self] in pollReports() }
+        events.target = { [unowned self] in handle($0) }
+        if machine.home != .memory {
+            for record in carried { unstarted += machine.change(record) }
+        }
+        publish()
+    }
+
+    /// Actions of the changes that were carried over, for the start.
+    private var unstarted: [SwitchMachine.Action] = []
+
+    deinit { batch.deallocate() }
+
+    /// Relay that lets the consumer be made before the receiver of its events.
+    private final class EventRelay {
+        var target: ((KafkaConsumerEvent) -> Void)?
+    }
+
+    // MARK: Any thread
+
+    /// State of the switches.
+    public var status: SwitchStatus { published.withLock { $0 } }
+    /// Pauses in force.
+    var switches: Switches { last.withLock { $0.switches } }
+    /// Changes that the next worker of this process has to take over.
+    var unkept: [SwitchRecord] { last.withLock { $0.unkept } }
+
+    /// Begins to read and to report. Called once.
+    /// - Parameter report: reports the pauses in force to the worker's loops, on the board's thread.
+    func start(report: @escaping @Sendable (Switches) -> Void) {
+        loop.start()
+        loop.execute { [self] in
+            self.report = report
+            startedAt = loop.now
+            nextWarning = loop.now + .seconds(10)
+            consumer?.notify(fileDescriptor: readWakeup.signalDescriptor)
+            report(machine.switches)
+            for record in machine.pauses { log(record, isOwn: false) }
+            perform(unstarted)
+            unstarted = []
+            read()
+            loop.schedule(after: Self.tick, handler: self)
+        }
+    }
+
+    /// Pauses or resumes a scope on this worker at once, and keeps the change. Any thread.
+    /// - Parameter completion: called once, on the board's thread: when the change is kept, or refused, or after five
+    ///   seconds.
+    public func change(
+        _ scope: PauseScope, isPaused: Bool, by: String, note: String,
+        completion: @escaping @Sendable (SwitchChange) -> Void
+    ) {
+        var random = SystemRandomNumberGenerator()
+        let record = SwitchRecord(
+            scope, isPaused: isPaused, changedMilliseconds: wallClockMilliseconds(), by: by, note: note,
+            id: random.next())
+        let isAccepted = loop.execute { [self] in
+            guard machine.hasRoom(for: scope) else {
+                let most = SwitchMachine.mostScopes
+                return completion(
+                    SwitchChange(
+                        status: status, isKept: false,
+                        refusal: "\(most) scopes have switches already; pause an app or all sending instead"))
+            }
+            perform(machine.change(record))
+            answers.append(Answer(id: record.id, until: loop.now + Self.patience, give: completion))
+            giveAnswers()
+        }
+        if !isAccepted {
+            completion(SwitchChange(status: status, isKept: false, refusal: "the worker has ended"))
+        }
+    }
+
+    /// Ends the thread. Changes under way to Kafka are awaited for two seconds.
+    func close() {
+        loop.execute { [self] in
+            for answer in answers {
+                answer.give(
+                    SwitchChange(status: status, isKept: !machine.isUnkept(answer.id), refusal: nil))
+            }
+            answers = []
+            if let client = producer?.client {
+                try? client.flush(timeoutMilliseconds: 2_000) { delivered($0) }
+                publish()
+                client.close()
+            }
+            producer = nil
+            consumer?.close()
+            consumer = nil
+        }
+        loop.stop()
+        loop.join()
+    }
+
+    // MARK: Loop's thread
+
+    private func perform(_ actions: [SwitchMachine.Action]) {
+        for action in actions {
+            switch action {
+            case .report: report?(machine.switches)
+            case .log(let record, let isOwn): log(record, isOwn: isOwn)
+            case .write(let record): write(record)
+            case .produce(let record): produce(record)
+            }
+        }
+        publish()
+        giveAnswers()
+    }
+
+    private func publish() {
+        let place =
+            switch home {
+            case .memory: "memory"
+            case .file(let file): "file \(file.path)"
+            case .topic(let name, _, _): "topic \(name)"
+            }
+        let (machine, unkept) = (machine, machine.unkept)
+        published.withLock {
+            $0 = SwitchStatus(
+                pauses: machine.pauses, areKnown: machine.switches.areKnown, home: place,
+                changes: machine.changes, unkept: machine.home == .memory ? 0 : unkept.count,
+                unreadable: machine.unreadable)
+        }
+        last.withLock { $0 = (machine.switches, unkept) }
+    }
+
+    private func giveAnswers() {
+        guard !answers.isEmpty else { return }
+        answers.removeAll { answer in
+            let isKept = !machine.isUnkept(answer.id)
+            guard isKept || loop.now >= answer.until else { return false }
+            answer.give(SwitchChange(status: status, isKept: isKept, refusal: nil))
+            return true
+        }
+    }
+
+    private func log(_ record: SwitchRecord, isOwn: Bool) {
+        var metadata: Logger.Metadata = [
+            "scope": "\(record.scope)", "by": "\(record.by)", "asked": "\(isOwn ? "here" : "elsewhere")",
+        ]
+        if !record.note.isEmpty { metadata["note"] = "\(record.note)" }
+        logger.notice(
+            record.isPaused ? "an operator has paused sending" : "an operator has resumed sending",
+            metadata: metadata)
+    }
+
+    private func write(_ record: SwitchRecord) {
+        guard case .file(let file) = home else { return }
+        do throws(SwitchFile.Failure) {
+            try file.write(machine.records)
+            machine.kept(record)
+        } catch {
+            failed(record, "\(error)")
+        }
+    }
+
+    private func failed(_ record: SwitchRecord, _ reason: String) {
+        machine.keepFailed(record, at: loop.now.nanoseconds)
+        logger.error(
+            "a switch is in force on this worker, but can't be kept; the worker retries",
+            metadata: ["scope": "\(record.scope)", "error": "\(reason)"])
+    }
+
+    // MARK: The control topic
+
+    private func produce(_ record: SwitchRecord) {
+        guard case .topic(let name, _, let properties) = home else { return }
+        do throws(KafkaError) {
+            if producer == nil {
+                let logger = logger
+                let client = try KafkaProducer(properties: properties) { event in
+                    if case .error(let error) = event {
+                        logger.warning(
+                            "the producer of switches reported an error", metadata: ["error": "\(error)"])
+                    }
+                }
+                client.notify(fileDescriptor: producedWakeup.signalDescriptor)
+                producer = (client, try client.topic(name))
+            }
+            guard let producer else { return }
+            lastOpaque += 1
+            let (key, value) = (Array(record.key.utf8), Array(record.text.utf8))
+            let result = key.withUnsafeBytes { key in
+                value.withUnsafeBytes { value in
+                    producer.client.produce(
+                        producer.topic, key: key, value: value, opaque: lastOpaque, partition: 0)
+                }
+            }
+            switch result {
+            case .queued: producing[lastOpaque] = record
+            case .queueFull, .noTransaction: failed(record, "the producer's queue is full")
+            case .failed(let error): throw error
+            }
+        } catch {
+            failed(record, "\(error)")
+        }
+    }
+
+    private func pollReports() {
+        producer?.client.pollDeliveryReports { delivered($0) }
+        // A producer that failed for good is replaced with the next attempt.
+        publish()
+        giveAnswers()
+    }
+
+    private func delivered(_ report: borrowing DeliveryReport) {
+        guard let record = producing.removeValue(forKey: report.opaque) else { return }
+        if let error = report.error {
+            failed(record, "\(error)")
+            if error.isFatal { producer = nil }
+        } else {
+            machine.kept(record)
+        }
+    }
+
+    private func read() {
+        guard let consumer else { return }
+        let count = consumer.poll(into: batch)
+        for index in 0..<count {
+            let unreadable = machine.unreadable
+            perform(machine.read(key: batch[index].key, value: batch[index].value))
+            if machine.unreadable != unreadable {
+                logger.error(
+                    "a record of the switches' topic is not readable, and has no effect; produce a tombstone with its key",
+                    metadata: ["offset": "\(batch[index].offset)"])
+            }
+            batch[index].destroy()
+        }
+        if endReached {
+            endReached = false
+            if count == 0 { perform(machine.readToEnd()) } else { readWakeup.signal() }
+        }
+        // The descriptor stays silent until a poll finds the queue empty.
+        if count == batch.count { readWakeup.signal() }
+    }
+
+    /// True when the last poll has met the topic's end.
+    private var endReached = false
+
+    private func handle(_ event: KafkaConsumerEvent) {
+        switch event {
+        case .endOfPartition: endReached = true
+        case .partitionError(_, let error), .error(let error): warn(error)
+        default: break
+        }
+    }
+
+    private func warn(_ error: KafkaError) {
+        guard loop.now >= nextWarning else { return }
+        nextWarning = loop.now + Self.warnings
+        logger.warning(
+            "the switches' topic can't be read; changes of other workers have no effect meanwhile",
+            metadata: ["error": "\(error)"])
+    }
+
+    public func timerFired(_ timer: TimerID) {
+        loop.schedule(after: Self.tick, handler: self)
+        perform(machine.advance(to: loop.now.nanoseconds))
+        guard !machine.switches.areKnown, loop.now >= nextWarning else { return }
+        nextWarning = loop.now + Self.warnings
+        logger.warning(
+            "nothing is sent, because the switches' topic has not been read yet",
+            metadata: [
+                "topic": "\(status.home)",
+                "seconds": "\(loop.now.nanoseconds(since: startedAt) / 1_000_000_000)",
+            ])
+    }
+}

@@ -1,0 +1,28 @@
+import DeliveryCore
+
+/// State of a worker's switches at one moment.
+public struct SwitchStatus: Sendable, Equatable {
+    /// Pauses in force, in order of their scopes.
+    public var pauses: [SwitchRecord]
+    /// False until the control topic is read. Nothing is sent before.
+    public var areKnown: Bool
+    /// Place that keeps the switches: `topic NAME`, `file PATH`, or `memory`.
+    public var home: String
+    /// Changes that took effect since the worker's start.
+    public var changes: Int
+    /// Changes that the place does not keep yet.
+    public var unkept: Int
+    /// Records of the control topic that could not be read.
+    public var unreadable: Int
+}
+
+/// Result of an operator's change.
+public struct SwitchChange: Sendable, Equatable {
+    /// Status after the change.
+    public var status: SwitchStatus
+    /// True when the file or the topic has the change. A change that is not kept yet is in force on this worker alone,
+    /// and the worker goes on trying to keep it.
+    public var isKept: Bool
+    /// Reason for which the change was refused; nil when it is in force.
+    public var refusal: String?
+}
