@@ -15,15 +15,18 @@ public final class AdminEndpoints: Sendable {
     private let now: @Sendable () -> ContinuousClock.Instant
     /// Count of requests refused for their `Host`.
     private let refusedHosts: AdminCounter
+    /// Commands to the process; nil where it takes none.
+    let process: ProcessControl?
 
     public init(
         patience: Duration = .seconds(3), freshness: Duration = .milliseconds(200),
-        refusedHosts: AdminCounter = AdminCounter(),
+        refusedHosts: AdminCounter = AdminCounter(), process: ProcessControl? = nil,
         now: @escaping @Sendable () -> ContinuousClock.Instant = { .now }
     ) {
         self.patience = patience
         self.freshness = freshness
         self.refusedHosts = refusedHosts
+        self.process = process
         self.now = now
     }
 
@@ -58,6 +61,17 @@ public final class AdminEndpoints: Sendable {
             "/store": { [self] _ in await store() },
             "/store/summary": { [self] request in await summary(request) },
             "/store/device": { [self] request in await device(request) },
+            "/switches": { [self] _ in switches() },
+        ]
+    }
+
+    /// Handlers of commands by path, for ``AdminServer``.
+    public var commands: [String: AdminServer.Handler] {
+        [
+            "/switches/pause": { [self] in await change($0, isPaused: true) },
+            "/switches/resume": { [self] in await change($0, isPaused: false) },
+            "/drain": { [self] _ in drain() },
+            "/log-level": { [self] in setLogLevel($0) },
         ]
     }
 
@@ -84,6 +98,7 @@ public final class AdminEndpoints: Sendable {
             facts.store = source.store.map { $0.statistics(of: snapshot.counted(in: $0)) }
             facts.freeBytes = source.store.flatMap(\.freeBytes)
             facts.process = ProcessFigures.read()
+            facts.switches = source.switches?.status()
             return WorkerMetrics.response(snapshot, facts, in: .accepted(by: request.accept))
         }
     }

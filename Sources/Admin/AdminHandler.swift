@@ -5,12 +5,15 @@ import HTTP1
 /// Requests of the admin endpoint: judges them, and begins the search for their answers. Loop's thread, after its making.
 final class AdminHandler: HTTPHandler {
     private let executor: LoopExecutor
-    private let hosts: AllowedHosts
+    /// Hosts that requests may be meant for; nil at a socket of the file system, which no page of a browser reaches.
+    private let hosts: AllowedHosts?
+    private let access: AdminAccess
     private let refusedHosts: AdminCounter
     private let handling: Duration
     private let probes: Budget
     private let others: Budget
     private let routes: [String: AdminServer.Handler]
+    private let commands: [String: AdminServer.Handler]
 
     /// Paths whose answers have a budget of their own, so that no other request keeps them waiting.
     private static let probePaths: Set<String> = ["/livez", "/readyz"]
@@ -18,11 +21,12 @@ final class AdminHandler: HTTPHandler {
     private static let quickPaths = probePaths.union(["/metrics", "/store"])
 
     init(
-        loop: EventLoop, routes: [String: AdminServer.Handler], hosts: AllowedHosts,
-        refusedHosts: AdminCounter,
-        limits: AdminServer.Limits
+        loop: EventLoop, routes: [String: AdminServer.Handler], commands: [String: AdminServer.Handler],
+        hosts: AllowedHosts?, access: AdminAccess, refusedHosts: AdminCounter, limits: AdminServer.Limits
     ) {
         self.routes = routes
+        self.commands = commands
+        self.access = access
         executor = LoopExecutor(loop: loop)
         self.hosts = hosts
         self.refusedHosts = refusedHosts
@@ -32,7 +36,7 @@ final class AdminHandler: HTTPHandler {
     }
 
     func refuse(_ request: HTTPRequest, local: String?) -> HTTPResponse? {
-        guard hosts.allows(request.host, local: local) else {
+        if let hosts, !hosts.allows(request.host, local: local) {
             refusedHosts.add()
             return AdminResponse.error(
                 421,
@@ -46,9 +50,15 @@ final class AdminHandler: HTTPHandler {
                 "a page of another site sent the request; open the address in a tab of its own, or use curl"
             ).response
         }
+        if commands[request.path] != nil {
+            guard request.method == "POST" else {
+                return AdminResponse.error(405, "only POST is allowed").response.with("Allow", "POST")
+            }
+            return access.refusal(authorization: request["authorization"])?.response
+        }
         guard routes[request.path] != nil else {
-            return AdminResponse.json(404, ["error": "there is no such path", "paths": routes.keys.sorted()])
-                .response
+            let paths = (Array(routes.keys) + commands.keys).sorted()
+            return AdminResponse.json(404, ["error": "there is no such path", "paths": paths]).response
         }
         guard request.method == "GET" || request.method == "HEAD" else {
             return AdminResponse.error(405, "only GET and HEAD are allowed").response
@@ -58,7 +68,7 @@ final class AdminHandler: HTTPHandler {
     }
 
     func answer(_ request: HTTPRequest, of server: HTTPServer) -> HTTPAnswer {
-        guard let route = routes[request.path] else {
+        guard let route = routes[request.path] ?? commands[request.path] else {
             return .response(fault(HTTPFault(404, "no such path")))
         }
         guard let wanted = AdminRequest(request) else {

@@ -53,8 +53,8 @@ public final class AdminServer: Sendable {
         }
     }
 
-    /// Address that the server listens at, with the actual port.
-    public let address: ListenAddress
+    /// Address that the server listens at, with the actual port; nil at a socket of the file system.
+    public let address: ListenAddress?
     private let limits: Limits
     private let server: HTTPServer
     private let loop: EventLoop
@@ -67,22 +67,22 @@ public final class AdminServer: Sendable {
 
     /// Binds the address. Connections that arrive before the start wait.
     /// - Parameters:
-    ///   - routes: handlers by path.
+    ///   - routes: handlers of GET by path.
+    ///   - commands: handlers of POST by path.
     ///   - hosts: hosts that requests may be meant for; nil for the hosts of the address and this machine's name.
+    ///   - access: who may give commands.
     ///   - refusedHosts: counts requests that are meant for other hosts.
     public init(
-        _ address: ListenAddress, routes: [String: Handler], hosts: AllowedHosts? = nil,
+        _ address: ListenAddress, routes: [String: Handler], commands: [String: Handler] = [:],
+        hosts: AllowedHosts? = nil, access: AdminAccess = .none,
         refusedHosts: AdminCounter = AdminCounter(), limits: Limits = Limits()
     ) throws(AdminError) {
         self.limits = limits
-        do throws(SystemError) {
-            loop = try EventLoop(name: "admin")
-        } catch {
-            throw AdminError(description: "admin.listen: \(error)")
-        }
+        loop = try Self.makeLoop("admin.listen")
         let hosts = hosts ?? AllowedHosts(listen: address, hostName: AllowedHosts.hostName)
         let handler = AdminHandler(
-            loop: loop, routes: routes, hosts: hosts, refusedHosts: refusedHosts, limits: limits)
+            loop: loop, routes: routes, commands: commands, hosts: hosts, access: access,
+            refusedHosts: refusedHosts, limits: limits)
         do throws(ServerError) {
             server = try HTTPServer(
                 loop: loop, address: address.host, port: address.port, limits: limits.server,
@@ -93,6 +93,32 @@ public final class AdminServer: Sendable {
                     "admin.listen: can't listen at \(address): \(error.reason); \(error.hint), or `off`")
         }
         self.address = ListenAddress(host: address.host, port: server.port)
+    }
+
+    /// Binds a socket in the file system, which only this process's user may open. All commands are allowed there.
+    public init(
+        socket path: String, routes: [String: Handler], commands: [String: Handler], limits: Limits = Limits()
+    ) throws(AdminError) {
+        self.limits = limits
+        loop = try Self.makeLoop("admin.socket")
+        let handler = AdminHandler(
+            loop: loop, routes: routes, commands: commands, hosts: nil, access: .socket,
+            refusedHosts: AdminCounter(), limits: limits)
+        do throws(ServerError) {
+            server = try HTTPServer(loop: loop, socket: path, limits: limits.server, handler: handler)
+        } catch {
+            throw AdminError(
+                description: "admin.socket: can't listen at \(path): \(error.reason); \(error.hint)")
+        }
+        address = nil
+    }
+
+    private static func makeLoop(_ setting: String) throws(AdminError) -> EventLoop {
+        do throws(SystemError) {
+            return try EventLoop(name: "admin")
+        } catch {
+            throw AdminError(description: "\(setting): \(error)")
+        }
     }
 
     /// Begins to answer. Later calls change nothing.

@@ -10,22 +10,29 @@ public struct AdminSource: Sendable {
     public var ask: @Sendable (_ isDetailed: Bool, @escaping @Sendable (LoopAnswer) -> Void) -> Void
     /// The worker's store; nil when the worker has none.
     public var store: RetryStore?
+    /// The worker's switches; nil when there are none, as in tests.
+    public var switches: SwitchControl?
     /// Returns the orderly stop that is under way or done; nil when there is none. Any thread.
     public var stop: @Sendable () -> WorkerStop?
 
     public init(
-        loops: [String], store: RetryStore? = nil, stop: @escaping @Sendable () -> WorkerStop? = { nil },
+        loops: [String], store: RetryStore? = nil, switches: SwitchControl? = nil,
+        stop: @escaping @Sendable () -> WorkerStop? = { nil },
         ask: @escaping @Sendable (Bool, @escaping @Sendable (LoopAnswer) -> Void) -> Void
     ) {
         self.loops = loops
         self.store = store
+        self.switches = switches
         self.stop = stop
         self.ask = ask
     }
 
     /// Creates the source of a worker's answers.
     public init(_ worker: Worker) {
-        self.init(loops: worker.loopNames, store: worker.store, stop: { worker.stop }) {
+        self.init(
+            loops: worker.loopNames, store: worker.store, switches: SwitchControl(worker),
+            stop: { worker.stop }
+        ) {
             worker.ask(isDetailed: $0, $1)
         }
     }

@@ -14,6 +14,8 @@ enum WorkerMetrics {
         var store: StoreStatistics?
         /// Free bytes of the store's file system; nil without a store, and when the system does not have them.
         var freeBytes: Int?
+        /// Nil where the worker has no switches.
+        var switches: SwitchStatus?
         /// Nil where the system does not have it.
         var process: ProcessFigures?
     }
@@ -36,6 +38,7 @@ enum WorkerMetrics {
         addConnections(totals, to: &metrics)
         addCredentials(totals, to: &metrics)
         addKafka(intake, to: &metrics)
+        if let switches = facts.switches { addSwitches(switches, totals, to: &metrics) }
         if let store = facts.store { addStore(store, totals, intake, facts.freeBytes, to: &metrics) }
         addWorker(snapshot, intake, totals, facts, to: &metrics)
         return metrics.list

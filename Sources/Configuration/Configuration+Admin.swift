@@ -7,12 +7,20 @@ extension Configuration {
         public var listen: ListenAddress?
         /// Names and addresses that requests may name as their host, besides the worker's own. `*` allows any.
         public var allowedHosts: [String]
+        /// Path of a socket that takes commands, which only the worker's user may open; nil when there is none.
+        public var socket: String?
+        /// File with the token that commands to ``listen`` present; nil when none are taken there.
+        public var tokenFile: String?
 
         public init(
-            listen: ListenAddress? = ListenAddress(host: "127.0.0.1", port: 9464), allowedHosts: [String] = []
+            listen: ListenAddress? = ListenAddress(host: "127.0.0.1", port: 9464),
+            allowedHosts: [String] = [],
+            socket: String? = nil, tokenFile: String? = nil
         ) {
             self.listen = listen
             self.allowedHosts = allowedHosts
+            self.socket = socket
+            self.tokenFile = tokenFile
         }
     }
 }
@@ -56,32 +64,32 @@ public struct ListenAddress: Sendable, Equatable, CustomStringConvertible {
 }
 
 extension Configuration {
-    /// Reads the address of the admin endpoint alone. Mistakes of other sections are ignored, and no file that the
+    /// Reads the section `admin` alone. Mistakes of other sections are ignored, and no file that the
     /// configuration names is opened.
     ///
     /// - Parameters:
     ///   - path: A YAML or JSON file; nil when everything comes from the environment.
     ///   - environment: The process's environment.
-    /// - Returns: nil when there is no endpoint.
     /// - Throws: `ConfigurationError` for a file that can't be read, and for mistakes in section `admin`.
-    public static func adminListen(
+    public static func admin(
         path: String?, environment: [String: String]
-    ) throws(ConfigurationError) -> ListenAddress? {
+    ) throws(ConfigurationError) -> Admin {
         let name = path ?? "environment"
-        let collector = ConfigurationCollector(
-            name: name, files: FileNames(directory: "/", mustExist: false))
+        var files = FileNames(directory: directory(of: path), mustExist: false)
+        files.credentialsDirectory = environment["CREDENTIALS_DIRECTORY"]
+        let collector = ConfigurationCollector(name: name, files: files)
         let text = if let path { try readText(path) } else { "" }
         let (document, _) = EnvironmentOverrides.apply(
             environment.filter { $0.key.hasPrefix("SLUICE_ADMIN__") },
             to: try ConfigurationValue.parse(text, name: name), problems: &collector.problems)
         let admin = SectionReader(document, path: "", pattern: "", collector: collector)
-            .section("admin") { readAdmin($0) }
+            .section("admin") { readAdmin($0, files: files) }
         let problems = collector.problems.filter { $0.key == "admin" || $0.key.hasPrefix("admin.") }
         guard problems.isEmpty else { throw ConfigurationError(problems: inOrder(problems)) }
-        return admin.listen
+        return admin
     }
 
-    static func readAdmin(_ section: SectionReader) -> Admin {
+    static func readAdmin(_ section: SectionReader, files: FileNames) -> Admin {
         let defaults = Admin()
         let text = section.text(
             "listen", kind: "address:port|off", default: defaults.listen.map { "\($0)" },
@@ -95,8 +103,28 @@ extension Configuration {
             help:
                 "hosts that requests may name besides the worker's own; `*.example.com`: all subdomains; `*`: any host",
             check: checkHost)
-        return Admin(listen: text.flatMap { ListenAddress($0) }, allowedHosts: allowedHosts)
+        let socket = section.text(
+            "socket", kind: "path",
+            help:
+                "socket for commands, such as `sluice ctl pause`, which only the worker's user may open; default: none",
+            check: { path in
+                let count = files.resolve(path).utf8.count
+                return (1...mostSocketBytes).contains(count)
+                    ? nil
+                    : "has \(count) bytes with its directory; the system accepts 1 to \(mostSocketBytes)"
+            })
+        let tokenFile = section.text(
+            "token-file", kind: "file",
+            help:
+                "file with the token, of 16 bytes at least, that commands to `listen` present; default: `listen` takes no commands",
+            check: files.check)
+        return Admin(
+            listen: text.flatMap { ListenAddress($0) }, allowedHosts: allowedHosts,
+            socket: socket.map(files.resolve), tokenFile: tokenFile.map(files.resolve))
     }
+
+    /// Most bytes of a socket's path.
+    private static let mostSocketBytes = 107
 
     /// Checks a name or address without a port, or a pattern.
     private static func checkHost(_ text: String) -> String? {

@@ -18,16 +18,17 @@ extension Configuration {
     public static func loadWithPlaces(
         path: String?, environment: [String: String] = ProcessInfo.processInfo.environment
     ) throws(ConfigurationError) -> (configuration: Configuration, places: SettingPlaces) {
-        var text = ""
-        var directory = FileManager.default.currentDirectoryPath
-        if let path {
-            text = try readText(path)
-            directory = URL(filePath: path).deletingLastPathComponent().path(percentEncoded: false)
-        }
+        let text = if let path { try readText(path) } else { "" }
         let files = FileNames(
-            directory: directory, mustExist: true,
+            directory: directory(of: path), mustExist: true,
             credentialsDirectory: environment["CREDENTIALS_DIRECTORY"].flatMap { $0.isEmpty ? nil : $0 })
         return try interpret(text, name: path ?? "environment", files: files, environment: environment)
+    }
+
+    /// Returns the directory that relative names of a configuration file are relative to.
+    static func directory(of path: String?) -> String {
+        guard let path else { return FileManager.default.currentDirectoryPath }
+        return URL(filePath: path).deletingLastPathComponent().path(percentEncoded: false)
     }
 
     /// Interprets a document without touching a file.

@@ -29,6 +29,7 @@ extension Configuration {
                 files.append(("credentials.\(credential.name).proxy.password-file", path))
             }
         }
+        if let path = admin.tokenFile { files.append(("admin.token-file", path)) }
         if let path = apns.proxy?.passwordFile { files.append(("apns.proxy.password-file", path)) }
         for (section, properties) in [
             ("properties", kafka.properties), ("consumer-properties", kafka.consumerProperties),

@@ -22,7 +22,7 @@ extension Configuration {
         let store = readStore(root, files: files)
         let log = root.section("log") { readLog($0) }
         let metrics = root.section("metrics") { readMetrics($0) }
-        let admin = root.section("admin") { readAdmin($0) }
+        let admin = root.section("admin") { readAdmin($0, files: files) }
         let process = root.section("process") { readProcess($0) }
         root.finish()
         let configuration = Configuration(

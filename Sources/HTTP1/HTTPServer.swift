@@ -45,6 +45,8 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
     package let handler: any HTTPHandler
     /// Descriptor of the listening socket, owned; closed by `stop`, or in deinit at the latest. -1 once closed.
     private var descriptor: Int32
+    /// File of the listening socket, removed by `stop`; nil for a socket of TCP.
+    private let file: LocalSocket.File?
     private var registration: Registration?
     private var connections: [ObjectIdentifier: HTTPConnection] = [:]
     /// Connections in the order in which they are asked to give way, and ended ones until the next tidying.
@@ -70,7 +72,23 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
         self.limits = limits
         self.handler = handler
         (descriptor, self.port) = try ServerListener.listen(address, port, reusesPort: false)
+        file = nil
     }
+
+    /// Binds a socket in the file system, which only this process's user may open, and listens; accepts nothing before
+    /// ``start()``.
+    package init(
+        loop: EventLoop, socket path: String, limits: Limits = Limits(), handler: any HTTPHandler
+    ) throws(ServerError) {
+        self.loop = loop
+        self.limits = limits
+        self.handler = handler
+        port = 0
+        (descriptor, file) = try LocalSocket(path).take()
+    }
+
+    /// Most bytes of a socket's path.
+    package static var mostPathBytes: Int { LocalSocket.mostBytes }
 
     deinit {
         if descriptor >= 0 { close(descriptor) }
@@ -89,6 +107,7 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
         registration = nil
         if descriptor >= 0 { close(descriptor) }
         descriptor = -1
+        file?.remove()
         for connection in connections.values { connection.stop() }
         connections = [:]
         order = []

@@ -153,7 +153,7 @@ struct AdminServerTests {
         #expect(try second.get("/echo").status == 200)
         let unstarted = try AdminServer(Self.anywhere, routes: [:])
         unstarted.stop()
-        #expect(throws: POSIXError.self) { try AdminClient(unstarted.address.port) }
+        #expect(throws: POSIXError.self) { try AdminClient(unstarted.address!.port) }
     }
 
     /// Holds a request until the test releases it or the request's task is cancelled.

@@ -19,7 +19,7 @@ final class AdminTestServer: Sendable {
 
     deinit { server.stop() }
 
-    var address: ListenAddress { server.address }
+    var address: ListenAddress { server.address! }
 
     /// Returns whether all connections ended in time.
     @discardableResult

@@ -43,7 +43,7 @@ public struct WorkerResult: Sendable {
 /// let result = worker.waitUntilStopped()   // requestStop() from a signal handler's thread
 /// ```
 public final class Worker: Sendable {
-    private let configuration: Configuration
+    let configuration: Configuration
     private let logger: Logger
     let intake: Intake
     let shards: [Shard]

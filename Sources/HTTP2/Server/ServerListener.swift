@@ -11,6 +11,12 @@ public struct ServerError: Error, Sendable, Equatable, CustomStringConvertible {
     /// Remedy, for people.
     public let hint: String
 
+    package init(endpoint: String, reason: String, hint: String) {
+        self.endpoint = endpoint
+        self.reason = reason
+        self.hint = hint
+    }
+
     public var description: String { "listening on \(endpoint): \(reason); \(hint)" }
 }
 

@@ -91,13 +91,19 @@ struct AdminAddress: Sendable, Hashable, CustomStringConvertible {
             }
             return address
         }
-        let listen: ListenAddress?
+        let admin: Configuration.Admin
         do throws(ConfigurationError) {
-            listen = try Configuration.adminListen(path: config, environment: environment)
+            admin = try Configuration.admin(path: config, environment: environment)
         } catch {
             throw CommandFailure(.configuration, "\(error)")
         }
-        guard let listen else {
+        return try reaching(admin)
+    }
+
+    /// Returns the address of a configured endpoint.
+    /// - Throws: `CommandFailure` for a configuration without a fixed endpoint.
+    static func reaching(_ admin: Configuration.Admin) throws -> AdminAddress {
+        guard let listen = admin.listen else {
             throw CommandFailure(
                 .configuration, "admin.listen is `off`, so the worker has no endpoint; set an address")
         }

@@ -1,7 +1,7 @@
 import Foundation
 import Synchronization
 
-/// A GET request to an admin endpoint, on a connection of its own.
+/// A request to an admin endpoint, on a connection of its own.
 enum AdminCall {
     struct Answer: Sendable, Equatable {
         /// Status of the answer, 100 to 999.
@@ -16,7 +16,43 @@ enum AdminCall {
         init(_ description: String) { self.description = description }
     }
 
-    /// Sends a request and returns its answer. Blocks the calling thread, for at most `limit`.
+    /// A command's endpoint.
+    enum Endpoint: Sendable, Equatable, CustomStringConvertible {
+        /// A socket of the file system.
+        case socket(String)
+        /// An address, with the token that commands present; nil: none.
+        case address(AdminAddress, token: String?)
+
+        var description: String {
+            switch self {
+            case .socket(let path): path
+            case .address(let address, _): "http://\(address)"
+            }
+        }
+    }
+
+    /// Sends a request to a command's endpoint and returns its answer. Blocks the calling thread, for at most `limit`.
+    static func send(
+        _ method: String, _ path: String, to endpoint: Endpoint, limit: Duration
+    ) throws(Failure) -> Answer {
+        let deadline = ContinuousClock.now + limit
+        switch endpoint {
+        case .address(let address, let token):
+            let field = token.map { "Authorization: Bearer \($0)\r\n" } ?? ""
+            return try exchange(
+                "\(method) \(path)", host: "\(address)", field,
+                with: try resolve(address, deadline: deadline),
+                deadline: deadline)
+        case .socket(let file):
+            guard let target = SocketTarget(path: file) else {
+                throw Failure("the path has more bytes than the system accepts")
+            }
+            return try exchange(
+                "\(method) \(path)", host: "localhost", "", with: [target], deadline: deadline)
+        }
+    }
+
+    /// Sends a GET request and returns its answer. Blocks the calling thread, for at most `limit`.
     ///
     /// - Parameters:
     ///   - mostBytes: greatest size of an answer with its head.
@@ -25,11 +61,22 @@ enum AdminCall {
         _ path: String, from address: AdminAddress, limit: Duration, mostBytes: Int = 32 << 20
     ) throws(Failure) -> Answer {
         let deadline = ContinuousClock.now + limit
+        return try exchange(
+            "GET \(path)", host: "\(address)", "", with: try resolve(address, deadline: deadline),
+            deadline: deadline, mostBytes: mostBytes)
+    }
+
+    /// Sends a request to the first target that accepts it.
+    /// - Parameter fields: further fields, each with its line end.
+    private static func exchange(
+        _ start: String, host: String, _ fields: String, with targets: [SocketTarget],
+        deadline: ContinuousClock.Instant, mostBytes: Int = 1 << 20
+    ) throws(Failure) -> Answer {
         var failure = Failure("the name has no address")
-        for target in try resolve(address, deadline: deadline) {
+        for target in targets {
             do throws(Failure) {
                 let socket = try CallConnection(to: target, deadline: deadline)
-                let request = "GET \(path) HTTP/1.1\r\nHost: \(address)\r\nConnection: close\r\n\r\n"
+                let request = "\(start) HTTP/1.1\r\nHost: \(host)\r\n\(fields)Connection: close\r\n\r\n"
                 try socket.send(Array(request.utf8))
                 return try AdminAnswerReader.read(socket, mostBytes: mostBytes)
             } catch {
@@ -78,6 +125,21 @@ private final class Resolution: Sendable {
 private struct SocketTarget: Sendable {
     var family: Int32
     var bytes: [UInt8]
+
+    init(family: Int32, bytes: [UInt8]) {
+        self.family = family
+        self.bytes = bytes
+    }
+
+    /// Makes the target of a socket in the file system; nil when the path has too many bytes.
+    init?(path: String) {
+        var name = sockaddr_un()
+        let most = MemoryLayout.size(ofValue: name.sun_path) - 1
+        guard (1...most).contains(path.utf8.count) else { return nil }
+        name.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &name.sun_path) { $0.copyBytes(from: path.utf8) }
+        self.init(family: AF_UNIX, bytes: withUnsafeBytes(of: name) { Array($0) })
+    }
 
     static func lookUp(_ address: AdminAddress, isNumeric: Bool) -> [SocketTarget] {
         var hints = addrinfo()

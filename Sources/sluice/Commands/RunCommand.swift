@@ -67,19 +67,31 @@ struct RunCommand: ParsableCommand {
         let callersMask = umask(0o077)
         let (configuration, places) = try loadConfiguration(config, .start)
         let stop = StopSignals(watchesInput: lifetime.stopWithInput, takesHangup: true)
-        let logger = Logger(label: "sluice") { _ in LineLogHandler(configuration.log) }
+        let level = LogLevel(configuration.log)
+        let logger = Logger(label: "sluice") { _ in LineLogHandler(configuration.log, level: level) }
         protectSecrets(configuration, logger)
         logCertificateFaults(configuration, places, logger)
         let refusedHosts = AdminCounter()
-        let endpoints = AdminEndpoints(refusedHosts: refusedHosts)
+        let endpoints = AdminEndpoints(
+            refusedHosts: refusedHosts,
+            process: ProcessControl(
+                drain: { Self.drain(stop, logger) }, logLevels: LogLevel.names,
+                logLevel: { level.level.rawValue },
+                setLogLevel: { name in
+                    guard level.set(name) else { return false }
+                    logger.notice("an operator has set the log's level", metadata: ["level": "\(name)"])
+                    return true
+                }))
         let admin = try startAdmin(configuration, endpoints, refusedHosts, logger)
         defer { admin?.stop() }
+        let socket = try startCommands(configuration, endpoints, logger)
+        defer { socket?.stop() }
         let notifier = ServiceNotifier()
         notifier?.reportLife { await endpoints.isLive() }
         let reporting = Reporting(
             logger, configuration.metrics.statsInterval,
             readyFile: readyFile.map { ReadyFile(path: $0, callersMask: callersMask) },
-            readyText: ["ready", admin.map { "admin \(AdminAddress(reaching: $0.address))" }].compactMap {
+            readyText: ["ready", admin?.address.map { "admin \(AdminAddress(reaching: $0))" }].compactMap {
                 $0
             }
             .joined(separator: "\n"))
@@ -126,6 +138,32 @@ struct RunCommand: ParsableCommand {
     }
 }
 
+extension RunCommand {
+    /// Requests a stop at an operator's command. Its handlers run on a thread of their own, because they wait for the
+    /// loops, and the command's answer must be sent meanwhile.
+    fileprivate static func drain(_ stop: StopSignals, _ logger: Logger) {
+        logger.notice("an operator has asked the worker to drain")
+        let thread = Thread { stop.request() }
+        thread.name = "drain"
+        thread.start()
+    }
+}
+
+/// Starts the socket for commands if it is configured.
+private func startCommands(
+    _ configuration: Configuration, _ endpoints: AdminEndpoints, _ logger: Logger
+) throws -> AdminServer? {
+    guard let path = configuration.admin.socket else { return nil }
+    do throws(AdminError) {
+        let server = try AdminServer(socket: path, routes: endpoints.routes, commands: endpoints.commands)
+        server.start()
+        logger.info("admin endpoint listens", metadata: ["socket": "\(path)"])
+        return server
+    } catch {
+        throw CommandFailure(.unavailable, "\(error)")
+    }
+}
+
 /// Protects memory from other users, or not. Warns of files with secrets that others have rights to.
 private func protectSecrets(_ configuration: Configuration, _ logger: Logger) {
     let mayBeDumped = configuration.process.dumpable == .on
@@ -165,9 +203,11 @@ private func startAdmin(
         listen: address, hostName: AllowedHosts.hostName, more: configuration.admin.allowedHosts)
     do throws(AdminError) {
         let server = try AdminServer(
-            address, routes: endpoints.routes, hosts: hosts, refusedHosts: refusedHosts)
+            address, routes: endpoints.routes, commands: endpoints.commands, hosts: hosts,
+            access: configuration.admin.tokenFile.map { .token(file: $0) } ?? .none,
+            refusedHosts: refusedHosts)
         server.start()
-        logger.info("admin endpoint listens", metadata: ["address": "http://\(server.address)"])
+        logger.info("admin endpoint listens", metadata: ["address": "http://\(server.address ?? address)"])
         return server
     } catch {
         throw CommandFailure(.unavailable, "\(error)")

@@ -51,7 +51,7 @@ struct SluiceCommand: ParsableCommand {
         RunCommand.self, DemoCommand.self, DevCommand.self, SimulatorCommand.self, KafkaCommand.self,
         ProduceCommand.self,
         OutcomesCommand.self, ChannelsCommand.self, InspectCommand.self, ConfigCommand.self,
-        HealthCommand.self, TopCommand.self, PlanCommand.self, BenchCommand.self,
+        HealthCommand.self, TopCommand.self, ControlCommand.self, PlanCommand.self, BenchCommand.self,
     ]
 }
 

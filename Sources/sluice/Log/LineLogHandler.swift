@@ -3,6 +3,7 @@ import Foundation
 import Gateway
 import Logging
 import SluiceModel
+import Synchronization
 
 /// Writes log lines to standard error: text for people, or one JSON object each.
 ///
@@ -14,13 +15,21 @@ import SluiceModel
 /// JSON lines have no key twice. Fields whose key is the line's own get a prefix, as in `field.message`.
 struct LineLogHandler: LogHandler {
     let format: Configuration.Log.Format
-    var logLevel: Logger.Level
+    /// Level of all copies of this handler.
+    private let shared: LogLevel
+    /// Level of this copy alone; nil: the shared one.
+    private var own: Logger.Level?
+    var logLevel: Logger.Level {
+        get { own ?? shared.level }
+        set { own = newValue }
+    }
     var metadata: Logger.Metadata = [:]
     var metadataProvider: Logger.MetadataProvider?
 
-    init(_ configuration: Configuration.Log) {
+    /// - Parameter level: level that may change later; nil: a constant one, the configuration's.
+    init(_ configuration: Configuration.Log, level: LogLevel? = nil) {
         format = configuration.format
-        logLevel = Logger.Level(rawValue: configuration.level.rawValue) ?? .info
+        shared = level ?? LogLevel(configuration)
     }
 
     subscript(metadataKey key: String) -> Logger.Metadata.Value? {

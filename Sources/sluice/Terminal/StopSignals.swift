@@ -5,11 +5,14 @@ import Synchronization
 /// SIGINT and SIGTERM, as requests; SIGHUP, where a command has a use for it.
 ///
 /// Both signals are blocked in the calling thread, and so in every thread it starts afterwards (librdkafka's too). A
-/// thread of their own handles them, so nothing runs inside a signal handler. The first signal is a request. The second
-/// signal ends the process at once, with status 128 + signal.
+/// thread of their own handles them, so nothing runs inside a signal handler. The first signal is a request, unless a
+/// command or the end of standard input was one before. The second signal ends the process at once, with status
+/// 128 + signal.
 final class StopSignals: Sendable {
     private struct State {
         var isRequested = false
+        /// True from the first SIGINT or SIGTERM on.
+        var isSignalled = false
         var handlers: [@Sendable () -> Void] = []
         var hangupHandlers: [@Sendable () -> Void] = []
     }
@@ -37,7 +40,12 @@ final class StopSignals: Sendable {
                     hangups.signal()
                     continue
                 }
-                if !request() { _exit(128 + signal) }
+                let isFirst = state.withLock { state in
+                    defer { state.isSignalled = true }
+                    return !state.isSignalled
+                }
+                guard isFirst else { _exit(128 + signal) }
+                request()
             }
         }
         thread.name = "signals"

@@ -9,6 +9,8 @@ public enum FleetFault: UInt8, CaseIterable, Hashable, Sendable {
     /// Single failures, of the disk and of the changelog's reader, and answers of Kafka that are lost.
     case failedOrder, lostAnswer
     case badAnswer, presence, tokenChange, cancel, invalidRecord
+    /// An operator pauses all sending or a topic.
+    case pause
 }
 
 public typealias FleetLimits = WorldLimits<FleetFault>

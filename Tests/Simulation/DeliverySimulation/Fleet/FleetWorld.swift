@@ -26,6 +26,7 @@ final class FleetWorld {
     /// Records of the changelog.
     private(set) var changes: [FleetChange] = []
     var disks: [FleetDisk] = []
+    private(set) var switches: FleetSwitches
     private(set) var isHealthy = false
     /// Nanoseconds at which all faults ended; `UInt64.max`: they haven't.
     private(set) var healthySince = UInt64.max
@@ -55,6 +56,7 @@ final class FleetWorld {
         self.events = events
         self.bounds = bounds
         draw = Draw(seed: seed)
+        switches = FleetSwitches(seed: seed, isAllowed: bounds.faults.contains(.pause))
         scenario = FleetScenario(&draw, mode: mode, bounds)
         trace = Trace(prints: printsTrace)
         var configuration = KafkaModel.Configuration()
@@ -127,6 +129,9 @@ final class FleetWorld {
     }
 
     private func step() {
+        if let change = switches.change(topics: scenario.topics) {
+            note("an operator pauses topic # (-1: all), #", change.topic, change.isPaused ? 1 : 0)
+        }
         let drawn = draw.below(1000)
         if drawn < 120 {
             produce(draw.among(1...4))
@@ -174,6 +179,13 @@ final class FleetWorld {
                 attend(host)
             }
         } while now < end && !auditor.isBroken
+    }
+
+    /// Returns whether a loop learns of an operator's last change now. `version` is the change that the loop knows.
+    func learns(after version: inout Int) -> Bool {
+        guard switches.areUsed, switches.isLearned(after: version) else { return false }
+        version = switches.version
+        return true
     }
 
     /// Starts what is to be started, and wakes what is to be woken.
@@ -389,7 +401,8 @@ final class FleetWorld {
         case .growth: growJobs()
         case .retention: retainJobs()
         case .recreation: makeJobsAnew()
-        case .failedOrder, .lostAnswer, .badAnswer, .presence, .tokenChange, .cancel, .invalidRecord: break
+        case .failedOrder, .lostAnswer, .badAnswer, .presence, .tokenChange, .cancel, .invalidRecord, .pause:
+            break
         }
     }
 
@@ -562,6 +575,7 @@ final class FleetWorld {
         kafka.isSlow = false
         refusedTopics = []
         takesTokensForWrong = false
+        switches.resumeAll()
         for process in living where process.isRunning {
             for shard in process.shards { shard.setPoolAvailable(true) }
         }

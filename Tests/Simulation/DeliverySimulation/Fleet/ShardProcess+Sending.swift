@@ -20,6 +20,7 @@ extension ShardProcess {
             }
             observeItems(slot)
             let copy = held[Int(slot)]
+            checkPauses(copy.job)
             world.auditor.pushed(copy.job, to: copy.address, by: process, slot: copy.slot, world)
             world.pushed(copy.job)
             world.note("process # sends job #, slot #", process.serial, copy.job, Int(copy.slot))

@@ -29,6 +29,9 @@ final class ShardProcess {
     var afterwards: [(ticket: UInt64, body: () -> Void)] = []
     var nextTicket: UInt64 = 0
     private var turns = 0
+    /// Last change of the operator's switches that the shard knows; -1: none.
+    var learnedSwitches = -1
+    var pausedTopics: Set<UInt16> = []
 
     // The store.
     /// By slot of the partition.
@@ -46,7 +49,8 @@ final class ShardProcess {
         machine = ShardMachine(
             .init(
                 index: number, shards: scenario.shards, mode: scenario.mode, delivery: scenario.limits,
-                residency: scenario.residency, seed: process.world.random()))
+                residency: scenario.residency, seed: process.world.random()),
+            isAllPaused: process.world.switches.areUsed)
         order = ProduceOrder(isTransactional: scenario.mode == .transactions)
         held = [Held](repeating: Held(), count: scenario.limits.capacity)
         watch = Watch(
@@ -91,6 +95,7 @@ final class ShardProcess {
             perform(message)
         }
         guard process.isRunning else { return }
+        followSwitches()
         takeRecords()
         answer()
         if let wake = machine.nextWake(after: now), wake <= world.now {

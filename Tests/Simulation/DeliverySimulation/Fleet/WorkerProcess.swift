@@ -17,6 +17,8 @@ final class WorkerProcess {
     var machine: WorkerMachine
     var watch: Watch
     private(set) var shards: [ShardProcess] = []
+    /// Last change of the operator's switches that the worker's loop knows; -1: none.
+    private var learnedSwitches = -1
     /// Reports on their way from the shards.
     private var reports = Deque<(shard: Int, report: ShardReport)>()
     /// References of Kafka's answers.
@@ -106,6 +108,7 @@ final class WorkerProcess {
         settings.jobsPerCommit = 100
         settings.expiryInterval = FleetScenario.expiryInterval
         machine = WorkerMachine(settings, now: world.now)
+        if world.switches.areUsed { machine.setAllPaused(true) }
         watch = Watch(
             states: machine.states,
             partitions: [PartitionStates](repeating: PartitionStates(), count: scenario.mostPartitions))
@@ -195,6 +198,10 @@ final class WorkerProcess {
     // MARK: The loop
 
     private func turn() {
+        if world.learns(after: &learnedSwitches) {
+            machine.setAllPaused(world.switches.pausesAll)
+            act()
+        }
         serveEvents()
         takeReports()
         if machine.phase == .running { poll() }

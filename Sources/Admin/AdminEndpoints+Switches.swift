@@ -1,0 +1,87 @@
+import DeliveryCore
+import Gateway
+
+/// Switches and commands: `/switches`, and the paths that POST changes.
+extension AdminEndpoints {
+    func switches() -> AdminResponse {
+        guard let source = worker?.source else { return Self.starting }
+        guard let control = source.switches else { return .error(404, "this worker has no switches") }
+        var document = SwitchDocument.of(control.status())
+        if let process { document["log-level"] = process.logLevel() }
+        return .json(200, document)
+    }
+
+    /// Pauses or resumes a scope. Answers when the change is kept, or after five seconds.
+    func change(_ request: AdminRequest, isPaused: Bool) async -> AdminResponse {
+        guard let source = worker?.source else { return Self.starting }
+        guard let control = source.switches else { return .error(404, "this worker has no switches") }
+        let known = Set(PauseScope.Kind.allCases.map(\.rawValue) + ["by", "note"])
+        if let unknown = request.query.keys.filter({ !known.contains($0) }).min() {
+            return .error(400, "there is no parameter `\(unknown)`")
+        }
+        let named = PauseScope.Kind.allCases.filter { request.query[$0.rawValue] != nil }
+        guard let kind = named.first, named.count == 1 else {
+            return .error(400, "name one of `all=1`, `app=NAME`, `topic=NAME` and `credential=NAME`")
+        }
+        let name = kind == .all ? nil : request.query[kind.rawValue]
+        guard let scope = PauseScope(kind, name: name) else {
+            return .error(
+                400, "the name of the \(kind.rawValue) is empty, too long, or has a control character")
+        }
+        // What is paused can always be resumed, even if the configuration no longer has it.
+        let isPausedNow = control.status().pauses.contains { $0.scope == scope }
+        if !isPausedNow, let problem = control.problem(scope) { return .error(404, problem) }
+        let reply = Reply<SwitchChange>()
+        control.change(scope, isPaused, request.query["by"] ?? "", request.query["note"] ?? "") {
+            reply.give($0)
+        }
+        guard let change = await reply.wait(for: .seconds(10)) else {
+            return .error(503, "the switches' thread does not answer")
+        }
+        if let refusal = change.refusal { return .error(409, refusal) }
+        var document = SwitchDocument.of(change.status)
+        document["scope"] = SwitchDocument.of(scope)
+        document["state"] = isPaused ? "paused" : "resumed"
+        document["kept"] = change.isKept
+        return .json(change.isKept ? 200 : 202, document)
+    }
+
+    /// Begins an orderly stop of the process.
+    func drain() -> AdminResponse {
+        guard let process else { return .error(404, "this process takes no commands") }
+        process.drain()
+        return .json(
+            202, ["state": "draining", "text": "the worker stops as at SIGTERM, and the process ends"])
+    }
+
+    func setLogLevel(_ request: AdminRequest) -> AdminResponse {
+        guard let process else { return .error(404, "this process takes no commands") }
+        guard let level = request.query["level"], process.setLogLevel(level) else {
+            return .error(
+                400, "`level` is one of \(process.logLevels.joined(separator: ", "))")
+        }
+        return .json(200, ["log-level": level])
+    }
+}
+
+/// JSON of the switches.
+enum SwitchDocument {
+    static func of(_ status: SwitchStatus) -> [String: Any] {
+        [
+            "known": status.areKnown, "home": status.home, "unkept": status.unkept,
+            "paused": status.pauses.map { pause in
+                var document = of(pause.scope)
+                document["since"] = StoreSummary.time(pause.changedMilliseconds)
+                if !pause.by.isEmpty { document["by"] = pause.by }
+                if !pause.note.isEmpty { document["note"] = pause.note }
+                return document
+            },
+        ]
+    }
+
+    static func of(_ scope: PauseScope) -> [String: Any] {
+        var document: [String: Any] = ["scope": scope.kind.rawValue]
+        if let name = scope.name { document["name"] = name }
+        return document
+    }
+}
