@@ -28,7 +28,7 @@ extension AdminEndpoints {
             return .error(
                 400, "the name of the \(kind.rawValue) is empty, too long, or has a control character")
         }
-        // What is paused can always be resumed, even if the configuration no longer has it.
+        // A pause can always be resumed, even if the configuration no longer has its scope.
         let isPausedNow = control.status().pauses.contains { $0.scope == scope }
         if !isPausedNow, let problem = control.problem(scope) { return .error(404, problem) }
         let reply = Reply<SwitchChange>()

@@ -123,7 +123,7 @@ private let mistakes: [Mistake] = [
         says: "can't name a Kafka topic"),
     Mistake(
         "localhost:9092", "localhost:9092\n  topics: {jobs: sluice.outcomes}", key: "kafka.topics", line: 3,
-        says: "four different topics"),
+        says: "five different topics"),
     Mistake(
         "localhost:9092", "localhost:9092\n  properties:\n    group.id: a", key: "kafka.properties.group.id",
         line: 4, says: "is set by kafka.group-id"),

@@ -41,22 +41,40 @@ struct DeliverySimulationTests {
         for seed in FleetExpectation.seeds(mode) {
             guard
                 let violation = FleetSimulation.run(
-                    seed: seed, events: FleetExpectation.steps, mode: mode, counts: &counts,
-                    coverage: &coverage)
+                    seed: seed, events: FleetExpectation.steps, mode: mode, limits: FleetExpectation.limits,
+                    counts: &counts, coverage: &coverage)
             else { continue }
-            let lines = violation.trace.joined(separator: "\n  ")
-            Issue.record(
-                """
-                \(violation)
-                  \(lines)
-                replay: sluice-simulate --fleet \(mode) --replay \(seed) --events \(FleetExpectation.steps)
-                """)
-            return
+            return record(violation, events: FleetExpectation.steps, FleetExpectation.limits)
         }
         #expect(counts.kills > 0 && counts.freezes > 0 && counts.cleanEnds > 0)
         #expect(mode != .transactions || counts.repeatedOutcomes == 0)
         #expect(
             coverage.missing(FleetExpectation(mode)) == [],
             "choose other seeds: sluice-simulate --fleet \(mode) --seeds 20000 --events 3000 --choose-seeds")
+    }
+
+    /// Operators pause topics and all sending, and workers learn of it late, in worlds with all other faults.
+    @Test(arguments: StoreMode.allCases) func pausedFleetsKeepTheirPromises(mode: StoreMode) {
+        var (counts, coverage) = (FleetCounts(), FleetCoverage())
+        for seed in UInt64(1)...24 {
+            guard
+                let violation = FleetSimulation.run(
+                    seed: seed, events: 2000, mode: mode, counts: &counts, coverage: &coverage)
+            else { continue }
+            return record(violation, events: 2000, FleetLimits())
+        }
+        #expect(counts.switches > 20 && counts.outcomes > 1000)
+    }
+
+    private func record(_ violation: FleetViolation, events: Int, _ limits: FleetLimits) {
+        let lines = violation.trace.joined(separator: "\n  ")
+        let bounds = limits.description
+        Issue.record(
+            """
+            \(violation)
+              \(lines)
+            replay: sluice-simulate --fleet \(violation.mode) --replay \(violation.seed) --events \(events) \
+            \(bounds.isEmpty ? "" : "--limit \(bounds)")
+            """)
     }
 }

@@ -55,7 +55,7 @@ final class WorkerBed {
     ) throws {
         let topics = [
             ("jobs", Self.partitions), ("outcomes", Self.partitions), ("dead", 1),
-            ("changelog", changelogPartitions),
+            ("changelog", changelogPartitions), ("switches", 1),
         ]
         kafka = try embedsKafka ? TestKafka(embedding: topics) : TestKafka(topics)
         directory = try TemporaryDirectory("worker")
@@ -78,7 +78,8 @@ final class WorkerBed {
                 bootstrapServers: kafka.bootstrapServers, groupID: kafka.group,
                 topics: .init(
                     jobs: kafka.topic("jobs"), outcomes: kafka.topic("outcomes"),
-                    deadLetters: kafka.topic("dead"), changelog: kafka.topic("changelog")),
+                    deadLetters: kafka.topic("dead"), changelog: kafka.topic("changelog"),
+                    switches: kafka.topic("switches")),
                 consumerProperties: [
                     .init(name: "fetch.wait.max.ms", value: "10"),
                     .init(name: "session.timeout.ms", value: "6000"),

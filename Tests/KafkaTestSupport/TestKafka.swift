@@ -24,8 +24,8 @@ public final class TestKafka {
     }
 
     /// - Parameters:
-    ///   - topics: base names with their partitions; ``topic(_:)`` returns the real names. `changelog` is compacted on
-    ///     real brokers.
+    ///   - topics: base names with their partitions; ``topic(_:)`` returns the real names. `changelog` and
+    ///     `switches` are compacted on real brokers.
     ///   - isOwn: excludes the brokers of the environment, for a test that suspends Kafka.
     public init(_ topics: [(name: String, partitions: Int)], isOwn: Bool = false) throws {
         let suffix = String(UInt64.random(in: .min ... .max), radix: 36)
@@ -40,7 +40,7 @@ public final class TestKafka {
                 topics.map {
                     NewTopic(
                         "\($0.name)-\(suffix)", partitions: $0.partitions,
-                        configuration: $0.name == "changelog"
+                        configuration: ["changelog", "switches"].contains($0.name)
                             ? [(name: "cleanup.policy", value: "compact")] : [])
                 })
             return

@@ -83,7 +83,7 @@ final class Bed {
         clockOffset = options.clockOffset
         let kafka = try TestKafka([
             ("jobs", options.partitions), ("outcomes", options.partitions), ("dead-letters", 1),
-            ("changelog", options.partitions),
+            ("changelog", options.partitions), ("switches", 1),
         ])
         self.kafka = kafka
         outcomes = try OutcomeTail(kafka, partitions: partitions)
@@ -173,6 +173,7 @@ final class Bed {
             "SLUICE_STORE__CHANGELOG": hasChangelog ? "on" : "off",
             "SLUICE_STORE__TRANSACTIONS": hasChangelog && Self.hasTransactions ? "on" : "off",
             "SLUICE_KAFKA__TOPICS__CHANGELOG": kafka.topic("changelog"),
+            "SLUICE_KAFKA__TOPICS__SWITCHES": kafka.topic("switches"),
         ]
     }
 

@@ -101,11 +101,13 @@ public struct SwitchRecord: Sendable, Equatable {
         return PauseScope(kind, name: parts.count > 2 ? String(parts[2]) : nil)
     }
 
+    /// Returns the text as a line of its own, without spaces at its start.
     private static func line(_ text: String) -> String {
         var result = String.UnicodeScalarView()
         var bytes = 0
         for scalar in text.unicodeScalars {
             let isControl = scalar.value < 0x20 || scalar.value == 0x7f
+            if result.isEmpty, isControl || scalar == " " { continue }
             bytes += isControl ? 1 : UTF8.width(scalar)
             guard bytes <= mostTextBytes else { break }
             result.append(isControl ? " " : scalar)

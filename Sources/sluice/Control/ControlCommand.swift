@@ -106,7 +106,7 @@ struct ControlCommand: ParsableCommand {
 
 /// The scope of a pause on the command line.
 struct ScopeArguments: ParsableArguments {
-    @Argument(help: "What: all, app, topic or credential.") var kind: String
+    @Argument(help: "Kind of the scope: all, app, topic or credential.") var kind: String
     @Argument(help: "Name of the app, topic or credential.") var name: String?
 
     /// - Throws: a validation error for an unknown kind, and for a missing or surplus name.

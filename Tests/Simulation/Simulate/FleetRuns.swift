@@ -107,6 +107,7 @@ extension Simulate {
                 let isListed = next < listed.count
                 let seed = isListed ? listed[next] : firstSeed + UInt64(next - listed.count)
                 let events = isListed ? FleetExpectation.steps : events
+                let limits = isListed ? FleetExpectation.limits : limits
                 var own = FleetCoverage()
                 let violation = FleetSimulation.run(
                     seed: seed, events: events, mode: mode, limits: limits, counts: &counts, coverage: &own)

@@ -15,6 +15,8 @@ public struct FleetCounts: Sendable {
     public var stops = 0
     public var faults = 0
     public var commits = 0
+    /// Changes of an operator's switches.
+    public var switches = 0
 
     public init() {}
 
@@ -32,6 +34,7 @@ public struct FleetCounts: Sendable {
         stops += other.stops
         faults += other.faults
         commits += other.commits
+        switches += other.switches
     }
 }
 

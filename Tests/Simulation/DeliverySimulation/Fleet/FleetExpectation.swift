@@ -16,6 +16,14 @@ import DeliveryCore
 /// - `milestone secondOutcome`: a producer without faults of its own reports an outcome once.
 /// The check is for other producers.
 public struct FleetExpectation: Sendable {
+    /// Bounds of the listed seeds: nothing is paused, because pauses lead a world elsewhere and enter nothing of the
+    /// list by themselves.
+    public static let limits: FleetLimits = {
+        var limits = FleetLimits()
+        limits.faults.remove(.pause)
+        return limits
+    }()
+
     /// Transitions from one state of a machine: `from > to, to`.
     struct Row {
         var machine: FleetMachine

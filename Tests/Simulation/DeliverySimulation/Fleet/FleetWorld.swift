@@ -130,6 +130,7 @@ final class FleetWorld {
 
     private func step() {
         if let change = switches.change(topics: scenario.topics) {
+            counts.switches += 1
             note("an operator pauses topic # (-1: all), #", change.topic, change.isPaused ? 1 : 0)
         }
         let drawn = draw.below(1000)

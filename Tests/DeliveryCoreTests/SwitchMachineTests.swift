@@ -1,0 +1,234 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+struct SwitchMachineTests {
+    private func record(
+        _ scope: PauseScope, _ isPaused: Bool = true, id: UInt64, note: String = ""
+    ) -> SwitchRecord {
+        SwitchRecord(
+            scope, isPaused: isPaused, changedMilliseconds: 1_795_633_200_000, by: "alice", note: note, id: id
+        )
+    }
+
+    private func read(_ machine: inout SwitchMachine, _ record: SwitchRecord) -> [SwitchMachine.Action] {
+        var text = record.text
+        return text.withUTF8 { machine.read(key: nil, value: UnsafeRawBufferPointer($0)) }
+    }
+
+    private func parse(_ text: String) -> SwitchRecord? {
+        var text = text
+        return text.withUTF8 { SwitchRecord(UnsafeRawBufferPointer($0)) }
+    }
+
+    // MARK: Records
+
+    @Test(arguments: [
+        PauseScope.all, .app("news"), .app("näws / 2: x"), .topic("com.example.news.voip"), .credential("t"),
+    ])
+    func recordsReadWhatTheyWrite(scope: PauseScope) throws {
+        for isPaused in [true, false] {
+            let record = record(scope, isPaused, id: 0x2a, note: "price: wrong\nagain")
+            #expect(record.note == "price: wrong again")
+            #expect(record.id == "000000000000002a")
+            #expect(parse(record.text) == record)
+            var key = record.key
+            #expect(key.withUTF8 { SwitchRecord.scope(ofKey: UnsafeRawBufferPointer($0)) } == scope)
+        }
+    }
+
+    @Test func textsAreCutAtCharacters() {
+        let long = record(.all, id: 1, note: String(repeating: "ä", count: 200))
+        #expect(long.note == String(repeating: "ä", count: 127))
+    }
+
+    @Test func linesOfNewerVersionsAreSkipped() {
+        let record = record(.app("news"), id: 1)
+        #expect(parse(record.text + "until: 5\n") == record)
+    }
+
+    @Test(arguments: [
+        "", "pause", "switch: pause\n", "switch: stop\nscope: all\nchanged-at: 1\nid: a\n",
+        "switch: pause\nscope: app\nchanged-at: 1\nid: a\n",
+        "switch: pause\nscope: all\nname: x\nchanged-at: 1\nid: a\n",
+        "switch: pause\nscope: all\nchanged-at: 99999999999999999999\nid: a\n",
+        "switch: pause\nscope: all\nchanged-at: 1\nid: \n",
+        "switch: pause\nswitch: resume\nscope: all\nchanged-at: 1\nid: a\n",
+        "switch: pause\nscope: app\nname: a\u{1}b\nchanged-at: 1\nid: a\n",
+        String(repeating: "x: y\n", count: 2000),
+    ])
+    func otherTextsAreNoRecords(text: String) { #expect(parse(text) == nil) }
+
+    /// Any bytes are read without a trap.
+    @Test func randomBytesAreRead() {
+        var random = SeededGenerator(seed: 5)
+        let good = Array(record(.app("news"), id: 7, note: "x").text.utf8)
+        for _ in 0..<20_000 {
+            var bytes = good
+            for _ in 0..<Int.random(in: 1...4, using: &random) {
+                switch Int.random(in: 0..<3, using: &random) {
+                case 0:
+                    bytes[Int.random(in: 0..<bytes.count, using: &random)] = .random(
+                        in: 0...255, using: &random)
+                case 1: bytes.remove(at: Int.random(in: 0..<bytes.count, using: &random))
+                default: bytes.insert(10, at: Int.random(in: 0..<bytes.count, using: &random))
+                }
+            }
+            var machine = SwitchMachine(.topic)
+            bytes.withUnsafeBytes {
+                if let record = SwitchRecord($0) {
+                    #expect(parse(record.text) == record)
+                }
+                _ = machine.read(key: $0, value: nil)
+                _ = machine.read(key: nil, value: $0)
+            }
+        }
+    }
+
+    // MARK: The machine
+
+    @Test func topicIsReadBeforeAnythingIsSent() {
+        var machine = SwitchMachine(.topic)
+        #expect(machine.switches.pausesAll && !machine.switches.areKnown)
+        #expect(read(&machine, record(.app("news"), id: 1)) == [])
+        #expect(read(&machine, record(.app("shop"), id: 2)) == [])
+        #expect(read(&machine, record(.app("shop"), false, id: 3)) == [])
+        let first = record(.app("news"), id: 1)
+        #expect(machine.readToEnd() == [.report, .log(first, isOwn: false)])
+        #expect(machine.readToEnd() == [])
+        #expect(!machine.switches.pausesAll)
+        #expect(machine.switches.pauses(app: "news", topic: "t", credential: "c"))
+        #expect(!machine.switches.pauses(app: "shop", topic: "t", credential: "c"))
+        #expect(machine.pauses == [first])
+    }
+
+    @Test func changeIsInForceBeforeItIsKept() {
+        var machine = SwitchMachine(.topic)
+        _ = machine.readToEnd()
+        let pause = record(.all, id: 1)
+        #expect(machine.change(pause) == [.log(pause, isOwn: true), .report, .produce(pause)])
+        #expect(machine.switches.pausesAll && machine.isUnkept(pause.id) && machine.unkept == [pause])
+        machine.keepFailed(pause, at: 5)
+        #expect(machine.advance(to: 5) == [])
+        #expect(machine.advance(to: 5 + SwitchMachine.retryInterval) == [.produce(pause)])
+        #expect(machine.advance(to: .max - SwitchMachine.retryInterval) == [])
+        machine.kept(pause)
+        #expect(!machine.isUnkept(pause.id) && machine.unkept == [])
+        #expect(read(&machine, pause) == [])
+        #expect(machine.switches.pausesAll)
+    }
+
+    /// Records that precede the worker's own change in the topic don't undo it.
+    @Test func olderRecordsHaveNoEffectBehindOwnChange() {
+        var machine = SwitchMachine(.topic)
+        _ = machine.readToEnd()
+        let (pause, older, newer) = (
+            record(.all, id: 1), record(.all, false, id: 2), record(.all, false, id: 3)
+        )
+        _ = machine.change(pause)
+        #expect(read(&machine, older) == [])
+        var key = pause.key
+        #expect(key.withUTF8 { machine.read(key: UnsafeRawBufferPointer($0), value: nil) } == [])
+        machine.kept(pause)
+        #expect(read(&machine, older) == [])
+        #expect(machine.switches.pausesAll)
+        #expect(read(&machine, pause) == [])
+        #expect(read(&machine, newer) == [.log(newer, isOwn: false), .report])
+        #expect(!machine.switches.pausesAll)
+    }
+
+    /// Workers that change a scope at the same time agree in the end, in any order of their acknowledgements.
+    @Test func workersAgree() {
+        var random = SeededGenerator(seed: 11)
+        for _ in 0..<500 {
+            var workers = (0..<3).map { _ in SwitchMachine(.topic) }
+            for index in workers.indices { _ = workers[index].readToEnd() }
+            var log: [SwitchRecord] = []
+            var read = [0, 0, 0]
+            var unsent: [[SwitchRecord]] = [[], [], []]
+            var id: UInt64 = 0
+            for step in 0..<60 {
+                let index = Int.random(in: 0..<3, using: &random)
+                switch Int.random(in: 0..<3, using: &random) {
+                case 0 where step < 40:
+                    id += 1
+                    let record = record([.all, .app("a")][Int(id % 2)], .random(using: &random), id: id)
+                    _ = workers[index].change(record)
+                    unsent[index].append(record)
+                case 1 where !unsent[index].isEmpty:
+                    let record = unsent[index].removeFirst()
+                    log.append(record)
+                    workers[index].kept(record)
+                default:
+                    if read[index] < log.count {
+                        _ = self.read(&workers[index], log[read[index]])
+                        read[index] += 1
+                    }
+                }
+            }
+            for index in workers.indices {
+                for record in unsent[index] {
+                    log.append(record)
+                    workers[index].kept(record)
+                }
+            }
+            for index in workers.indices {
+                for record in log[read[index]...] { _ = self.read(&workers[index], record) }
+            }
+            #expect(workers[0].switches == workers[1].switches && workers[1].switches == workers[2].switches)
+            #expect(workers.allSatisfy { $0.unkept.isEmpty })
+        }
+    }
+
+    @Test func tombstoneResumes() {
+        var machine = SwitchMachine(.topic)
+        _ = machine.readToEnd()
+        let pause = record(.app("news"), id: 1)
+        _ = read(&machine, pause)
+        var key = pause.key
+        let actions = key.withUTF8 { machine.read(key: UnsafeRawBufferPointer($0), value: nil) }
+        #expect(actions.last == .report && machine.pauses == [] && machine.records == [])
+    }
+
+    @Test func unreadableRecordsAreCountedAndHaveNoEffect() {
+        var machine = SwitchMachine(.topic)
+        _ = machine.readToEnd()
+        var text = "pause everything"
+        #expect(text.withUTF8 { machine.read(key: nil, value: UnsafeRawBufferPointer($0)) } == [])
+        #expect(text.withUTF8 { machine.read(key: UnsafeRawBufferPointer($0), value: nil) } == [])
+        #expect(machine.read(key: nil, value: nil) == [])
+        #expect(machine.unreadable == 3 && machine.switches == Switches())
+    }
+
+    @Test func numberOfScopesIsBounded() {
+        var machine = SwitchMachine(.topic)
+        _ = machine.readToEnd()
+        for number in 0..<(SwitchMachine.mostScopes + 10) {
+            _ = read(&machine, record(.app("app\(number)"), id: UInt64(number)))
+        }
+        #expect(machine.records.count == SwitchMachine.mostScopes)
+        #expect(!machine.hasRoom(for: .all) && machine.hasRoom(for: .app("app0")))
+    }
+
+    @Test func fileIsWrittenWithEachChange() {
+        var machine = SwitchMachine(.file, records: [record(.app("news"), id: 1)])
+        #expect(machine.switches.areKnown && machine.pauses.count == 1)
+        let resume = record(.app("news"), false, id: 2)
+        #expect(machine.change(resume) == [.log(resume, isOwn: true), .report, .write(resume)])
+        machine.keepFailed(resume, at: 0)
+        #expect(machine.isUnkept(resume.id))
+        #expect(machine.advance(to: SwitchMachine.retryInterval) == [.write(resume)])
+        machine.kept(resume)
+        #expect(machine.unkept == [])
+        // The same state again changes nothing, but its note is kept.
+        let again = record(.app("news"), false, id: 3, note: "sure")
+        #expect(machine.change(again) == [.write(again)])
+    }
+
+    @Test func memoryHandsItsChangesOn() {
+        var machine = SwitchMachine(.memory)
+        _ = machine.change(record(.all, id: 1))
+        #expect(SwitchMachine(.memory, records: machine.unkept).switches.pausesAll)
+    }
+}
