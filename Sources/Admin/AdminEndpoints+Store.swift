@@ -33,10 +33,10 @@ extension AdminEndpoints {
     }
 
     /// Entries read before the scan thread serves other readers.
-    private static let chunk = 4096
+    static let chunk = 4096
 
     /// Returns ``WorkerSnapshot/counted(in:)``. Asks the loops only where copies may be among the store's partitions.
-    private func counted(_ worker: SnapshotCache, _ store: RetryStore) async throws -> Set<Int32>? {
+    func counted(_ worker: SnapshotCache, _ store: RetryStore) async throws -> Set<Int32>? {
         guard store.isChangelogBacked else { return nil }
         let snapshot = await worker.snapshot()
         guard snapshot.intake != nil else {
@@ -94,7 +94,7 @@ extension AdminEndpoints {
         }
     }
 
-    private static func failure(_ error: any Error) -> AdminResponse {
+    static func failure(_ error: any Error) -> AdminResponse {
         switch error {
         case is CancellationError: .error(503, "cancelled")
         case RetryStoreError.closed: .error(503, "the worker is ending, and its store is closed")
@@ -106,7 +106,7 @@ extension AdminEndpoints {
 extension RetryStore {
     /// Returns the value that `body` reads on the scan thread. Throws ``RetryStoreError``, or `CancellationError` at
     /// once when the task is cancelled.
-    fileprivate func reading<Value: Sendable>(
+    func reading<Value: Sendable>(
         _ body: @escaping @Sendable (StoreReader) throws(RetryStoreError) -> Value
     ) async throws -> Value {
         try Task.checkCancellation()

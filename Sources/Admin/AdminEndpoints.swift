@@ -8,8 +8,10 @@ public final class AdminEndpoints: Sendable {
     private let attached = Mutex<Attached?>(nil)
     /// Whether a summary is under way.
     let isSummarizing = Atomic<Bool>(false)
+    /// Whether a search for a push is under way.
+    let isTracing = Atomic<Bool>(false)
     /// Time within which a loop must answer; a slower loop counts as stuck.
-    private let patience: Duration
+    let patience: Duration
     /// Time for which requests share an snapshot of the loops.
     private let freshness: Duration
     private let now: @Sendable () -> ContinuousClock.Instant
@@ -62,6 +64,7 @@ public final class AdminEndpoints: Sendable {
             "/store/summary": { [self] request in await summary(request) },
             "/store/device": { [self] request in await device(request) },
             "/switches": { [self] _ in switches() },
+            "/trace": { [self] request in await trace(request) },
         ]
     }
 

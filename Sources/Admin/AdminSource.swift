@@ -14,16 +14,19 @@ public struct AdminSource: Sendable {
     public var switches: SwitchControl?
     /// Returns the orderly stop that is under way or done; nil when there is none. Any thread.
     public var stop: @Sendable () -> WorkerStop?
+    /// Search for pushes in the loops' memory; nil in stand-ins that have none.
+    public var tracing: TraceSource?
 
     public init(
         loops: [String], store: RetryStore? = nil, switches: SwitchControl? = nil,
-        stop: @escaping @Sendable () -> WorkerStop? = { nil },
+        stop: @escaping @Sendable () -> WorkerStop? = { nil }, tracing: TraceSource? = nil,
         ask: @escaping @Sendable (Bool, @escaping @Sendable (LoopAnswer) -> Void) -> Void
     ) {
         self.loops = loops
         self.store = store
         self.switches = switches
         self.stop = stop
+        self.tracing = tracing
         self.ask = ask
     }
 
@@ -31,7 +34,10 @@ public struct AdminSource: Sendable {
     public init(_ worker: Worker) {
         self.init(
             loops: worker.loopNames, store: worker.store, switches: SwitchControl(worker),
-            stop: { worker.stop }
+            stop: { worker.stop },
+            tracing: TraceSource(
+                group: worker.group, jobsTopic: worker.jobsTopic, routes: worker.traceRoutes
+            ) { worker.trace($0, $1) }
         ) {
             worker.ask(isDetailed: $0, $1)
         }

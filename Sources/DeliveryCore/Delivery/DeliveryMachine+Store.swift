@@ -80,10 +80,7 @@ extension DeliveryMachine {
     }
 
     private func timerMilliseconds(_ slot: UInt32, at now: DeliveryTime) -> Int64 {
-        guard let due = timers.due(of: slot) else { return 0 }
-        guard due > now.monotonicNanoseconds else { return now.wallMilliseconds }
-        let wait = (due - now.monotonicNanoseconds) / 1_000_000
-        return now.wallMilliseconds &+ Int64(min(wait, 1 << 50)) + 1
+        timers.due(of: slot).map { now.wallMilliseconds(of: $0) } ?? 0
     }
 
     /// Returns seconds since the epoch, rounded down; `.max` for never.

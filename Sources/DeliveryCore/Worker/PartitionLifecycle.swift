@@ -106,6 +106,8 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
     public var end: Int64 { tracker.end }
     /// Records taken and not complete.
     public var outstanding: Int { tracker.outstanding }
+    /// Returns true when the record was taken and is not complete.
+    func isOutstanding(_ offset: Int64) -> Bool { tracker.isOutstanding(offset) }
     /// Bytes of the outstanding records, about.
     public var outstandingBytes: Int { tracker.outstandingBytes }
     /// Finished offsets between the offset to commit and the end.

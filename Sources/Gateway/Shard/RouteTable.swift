@@ -157,7 +157,10 @@ struct RouteTable: ~Copyable {
         return index
     }
 
-    private func app(of push: borrowing PushJob) -> AppRoute? {
+    private func app(of push: borrowing PushJob) -> AppRoute? { Self.app(of: push, in: apps) }
+
+    /// Returns the route of the app whose topic a job names; nil when no app has it.
+    static func app(of push: borrowing PushJob, in apps: [String: AppRoute]) -> AppRoute? {
         let topic = String(decoding: push.topic, as: UTF8.self)
         let suffix = push.isBroadcast ? "" : push.pushType.topicSuffix.description
         guard topic.hasSuffix(suffix) else { return nil }

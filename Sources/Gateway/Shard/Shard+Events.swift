@@ -26,6 +26,15 @@ struct WaitingEvents {
         if case .migration(let migration)? = take(handle) { migration } else { nil }
     }
 
+    /// Calls `body` with at most so many records that wait. Returns false when there are more.
+    func forEachRecord(atMost most: Int, _ body: (IncomingRecord) -> Void) -> Bool {
+        for (index, event) in events.values.enumerated() {
+            guard index < most else { return false }
+            if case .record(let incoming) = event { body(incoming) }
+        }
+        return true
+    }
+
     /// Returns the departure that waits under a handle; nil when no departure waits there.
     func migration(_ handle: UInt32) -> Migration? {
         if case .migration(let migration)? = events[handle] { migration } else { nil }
