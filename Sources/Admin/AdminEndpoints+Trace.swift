@@ -93,8 +93,7 @@ extension AdminEndpoints {
         for (name, value) in query {
             switch name {
             case "apns-id":
-                var value = value
-                guard let id = value.withUTF8({ APNSID(anyCase: UnsafeRawBufferPointer($0)) }) else {
+                guard let id = APNSID(text: value) else {
                     return .failure(Fault(text: "`apns-id` is a UUID in its canonical form"))
                 }
                 wanted.notification = id

@@ -103,13 +103,3 @@ extension WaitCondition {
         asksForNotification || badge != nil || activity != nil || isOnline != nil || response != nil
     }
 }
-
-extension APNSID {
-    /// Parses the canonical text in either case; nil for anything else.
-    init?(text: String) {
-        guard text.utf8.count == Self.textLength else { return nil }
-        let bytes = Array(text.utf8)
-        guard let id = bytes.withUnsafeBytes({ APNSID(anyCase: $0) }) else { return nil }
-        self = id
-    }
-}

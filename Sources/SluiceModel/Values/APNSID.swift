@@ -20,6 +20,14 @@ public struct APNSID: Hashable, Sendable, CustomStringConvertible {
     /// Parses the same form with letters of either case, because APNs was seen to answer in upper case.
     public init?(anyCase text: UnsafeRawBufferPointer) { self.init(text, allowUpperCase: true) }
 
+    /// Parses the canonical text in either case; nil for anything else.
+    public init?(text: String) {
+        guard text.utf8.count == Self.textLength else { return nil }
+        let bytes = Array(text.utf8)
+        guard let id = bytes.withUnsafeBytes({ APNSID($0, allowUpperCase: true) }) else { return nil }
+        self = id
+    }
+
     private init?(_ text: UnsafeRawBufferPointer, allowUpperCase: Bool) {
         guard text.count == Self.textLength else { return nil }
         let hyphen = UInt8(ascii: "-")

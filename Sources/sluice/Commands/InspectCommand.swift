@@ -156,7 +156,8 @@ struct InspectStoreCommand: ParsableCommand {
 }
 
 extension String {
-    fileprivate func padded(to width: Int) -> String {
+    /// Returns the text with spaces up to this width.
+    func padded(to width: Int) -> String {
         count < width ? self + String(repeating: " ", count: width - count) : self
     }
 }

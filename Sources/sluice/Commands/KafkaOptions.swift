@@ -9,17 +9,30 @@ struct KafkaOptions: ParsableArguments {
         help: ArgumentHelp("Brokers to connect to first; they name the others.", valueName: "host:port,…"))
     var bootstrapServers = "127.0.0.1:9092"
 
-    @Option(
-        name: [.customShort("X"), .long],
-        help: ArgumentHelp(
-            "A librdkafka property, such as security.protocol=SASL_SSL. NAME-file=PATH reads the value of NAME from a "
-                + "file, which the list of processes doesn't show. Repeat for more properties.",
-            valueName: "name=value"))
+    @Option(name: [.customShort("X"), .long], help: PropertyOption.help)
     var property: [String] = []
 
-    func validate() throws {
-        for pair in property {
-            guard let (name, value) = Self.split(pair) else {
+    func validate() throws { try PropertyOption.validate(property) }
+
+    /// Cluster that these options name.
+    var cluster: KafkaCluster {
+        // `validate` has read each file.
+        (try? KafkaCluster(
+            bootstrapServers: bootstrapServers, more: property.compactMap(PropertyOption.split)))
+            ?? KafkaCluster(bootstrapServers: bootstrapServers)
+    }
+}
+
+/// Values of `-X`.
+enum PropertyOption {
+    static let help = ArgumentHelp(
+        "A librdkafka property, such as security.protocol=SASL_SSL. NAME-file=PATH reads the value of NAME from a "
+            + "file, which the list of processes doesn't show. Repeat for more properties.",
+        valueName: "name=value")
+
+    static func validate(_ pairs: [String]) throws {
+        for pair in pairs {
+            guard let (name, value) = split(pair) else {
                 throw ValidationError("-X \(pair): expected name=value")
             }
             if name.hasSuffix("-file"), case .failure(let fault) = SecretFile.read(value) {
@@ -28,16 +41,46 @@ struct KafkaOptions: ParsableArguments {
         }
     }
 
-    private static func split(_ pair: String) -> (name: String, value: String)? {
+    static func split(_ pair: String) -> (name: String, value: String)? {
         guard let sign = pair.firstIndex(of: "=") else { return nil }
         return (String(pair[..<sign]), String(pair[pair.index(after: sign)...]))
     }
+}
 
-    /// Cluster that these options name.
-    var cluster: KafkaCluster {
-        // `validate` has read each file.
-        (try? KafkaCluster(bootstrapServers: bootstrapServers, more: property.compactMap(Self.split)))
-            ?? KafkaCluster(bootstrapServers: bootstrapServers)
+/// Options with which a tool reaches the cluster of a worker's configuration. Options override the configuration.
+struct ConfiguredKafkaOptions: ParsableArguments {
+    @Option(
+        name: [.customShort("c"), .long],
+        help: ArgumentHelp(
+            "The worker's configuration: brokers, properties, topics and apps; SLUICE_ variables override it.",
+            valueName: "path"))
+    var config: String?
+
+    @Option(
+        name: [.customShort("b"), .long],
+        help: ArgumentHelp(
+            "Brokers to connect to first (default: the configuration's, else 127.0.0.1:9092).",
+            valueName: "host:port,…"))
+    var bootstrapServers: String?
+
+    @Option(name: [.customShort("X"), .long], help: PropertyOption.help)
+    var property: [String] = []
+
+    func validate() throws { try PropertyOption.validate(property) }
+
+    /// Reads the configuration; nil when the command line names none.
+    func loadConfigured() throws -> Configuration? {
+        guard let config else { return nil }
+        return try loadConfiguration(config, .settings).configuration
+    }
+
+    /// Returns the cluster of the configuration and these options.
+    /// - Throws: for a file of a property that can't be read.
+    func cluster(_ kafka: Configuration.Kafka?) throws(CommandFailure) -> KafkaCluster {
+        try KafkaCluster(
+            bootstrapServers: bootstrapServers ?? kafka?.bootstrapServers ?? "127.0.0.1:9092",
+            more: (kafka?.properties ?? []).map { ($0.name, $0.value) }
+                + property.compactMap(PropertyOption.split))
     }
 }
 

@@ -19,6 +19,8 @@ final class TopicReader {
 
     private let consumer: KafkaConsumer
     private let unfinished: Unfinished
+    /// Ends of the partitions by number, in offsets; nil: reads on.
+    private let bounds: [Int64]?
     private let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 500)
 
     /// State that the events of `poll` change.
@@ -29,8 +31,12 @@ final class TopicReader {
         var error: KafkaError?
     }
 
-    /// - Parameter stopsAtEnd: makes `isAtEnd` true when every partition was read to its end.
-    init(topic: String, start: Start, stopsAtEnd: Bool, cluster: KafkaCluster) throws(CommandFailure) {
+    /// - Parameters:
+    ///   - stopsAtEnd: makes `isAtEnd` true when every partition was read to its end.
+    ///   - bounds: offsets at which partitions count as read, by number; later records are left out. Nil: no bounds.
+    init(
+        topic: String, start: Start, stopsAtEnd: Bool, cluster: KafkaCluster, bounds: [Int64]? = nil
+    ) throws(CommandFailure) {
         let count = try cluster.partitionCount(of: topic)
         var properties = cluster.properties
         properties["group.id"] = "sluice-tools"
@@ -39,6 +45,7 @@ final class TopicReader {
         let unfinished = Unfinished()
         unfinished.partitions = Set(0..<Int32(count))
         self.unfinished = unfinished
+        self.bounds = bounds
         do throws(KafkaError) {
             consumer = try KafkaConsumer(properties: properties, topics: []) { event in
                 switch event {
@@ -77,6 +84,14 @@ final class TopicReader {
         isDrained = polled < buffer.count
         for index in 0..<polled {
             let partition = buffer[index].partition
+            if let bounds {
+                let end = bounds.indices.contains(Int(partition)) ? bounds[Int(partition)] : 0
+                if buffer[index].offset < end { body(buffer[index]) }
+                // A record that arrives at the end is followed by no other within the bounds.
+                if buffer[index].offset >= end - 1 { unfinished.partitions.remove(partition) }
+                buffer[index].destroy()
+                continue
+            }
             // A record behind the end may be followed by more, up to the partition's next end.
             if let end = unfinished.ends[partition], buffer[index].offset >= end {
                 unfinished.partitions.insert(partition)

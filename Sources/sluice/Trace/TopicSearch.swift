@@ -1,0 +1,160 @@
+import Foundation
+import Kafka
+import SluiceModel
+
+/// Search of one topic: its extent, and how far it was read.
+struct TopicSearch: Sendable {
+    var topic: String
+    /// Records read.
+    var records = 0
+    var period: RecordPeriod
+    /// True when all records of the period were read.
+    var isComplete = false
+    /// Fault in words; nil without.
+    var failure: String?
+}
+
+/// Reads topics for a trace, up to a number of records in all. Joins no group. One thread; calls block.
+final class TopicSearcher {
+    private let cluster: KafkaCluster
+    private let stop: StopSignals
+    /// Records that may still be read.
+    private(set) var left: Int
+    private var progress = Progress()
+    private let begin = ContinuousClock.now
+
+    /// Longest time without a record or an end of a partition.
+    private static let patience = Duration.seconds(60)
+
+    init(_ cluster: KafkaCluster, limit: Int, stop: StopSignals) {
+        self.cluster = cluster
+        self.stop = stop
+        left = limit
+    }
+
+    /// Passes `body` the records of a period, in the order of each partition.
+    func search(_ topic: String, _ period: RecordPeriod, _ body: (ConsumedRecord) -> Void) -> TopicSearch {
+        var search = TopicSearch(topic: topic, period: period)
+        do throws(CommandFailure) {
+            try read(topic, period, &search, body)
+        } catch {
+            search.failure = error.message
+        }
+        progress.clear()
+        return search
+    }
+
+    private func read(
+        _ topic: String, _ period: RecordPeriod, _ search: inout TopicSearch, _ body: (ConsumedRecord) -> Void
+    ) throws(CommandFailure) {
+        let ranges = try ranges(topic, period)
+        let total = ranges.reduce(0) { $0 + Int($1.upperBound - $1.lowerBound) }
+        guard total > 0 else {
+            search.isComplete = true
+            return
+        }
+        let reader = try TopicReader(
+            topic: topic, start: .offsets(ranges.map(\.lowerBound)), stopsAtEnd: true, cluster: cluster,
+            bounds: ranges.map(\.upperBound))
+        defer { reader.close() }
+        var lastAnswer = ContinuousClock.now
+        while !reader.isAtEnd, left > 0, !stop.isRequested {
+            let before = reader.count
+            try reader.poll(timeoutMilliseconds: 100) { record in
+                guard left > 0 else { return }
+                left -= 1
+                search.records += 1
+                if period.contains(record.timestampMilliseconds) { body(record) }
+            }
+            if reader.count > before { lastAnswer = .now }
+            guard ContinuousClock.now - lastAnswer < Self.patience else {
+                throw CommandFailure(.unavailable, "no record within a minute; check the brokers")
+            }
+            let count = search.records
+            progress.show(fraction: Double(count) / Double(total)) {
+                "\(topic): \(Numbers.grouped(count)) of \(Numbers.counted(total, "record")), "
+                    + Numbers.rate(count, over: ContinuousClock.now - begin)
+            }
+        }
+        search.isComplete = reader.isAtEnd
+    }
+
+    /// Returns the offsets to read, by partition.
+    private func ranges(_ topic: String, _ period: RecordPeriod) throws(CommandFailure) -> [Range<Int64>] {
+        let marks = try cluster.watermarks(of: topic)
+        let since = try offsets(topic, from: period.since, partitions: marks.count)
+        let until = try offsets(topic, from: period.until, partitions: marks.count)
+        return marks.indices.map { index in
+            period.offsets(
+                low: marks[index].low, high: marks[index].high, since: since[index], until: until[index])
+        }
+    }
+
+    private func offsets(
+        _ topic: String, from milliseconds: Int64?, partitions: Int
+    ) throws(CommandFailure) -> [Int64?] {
+        guard let milliseconds else { return Array(repeating: nil, count: partitions) }
+        do throws(KafkaError) {
+            return try KafkaAdmin(properties: cluster.properties).offsets(
+                of: topic, partitions: partitions, from: milliseconds)
+        } catch {
+            throw CommandFailure(kafka: error)
+        }
+    }
+
+    // MARK: Single records
+
+    /// State that the events of a poll change.
+    private final class Ends {
+        var hasEnded = false
+        var error: KafkaError?
+    }
+
+    /// Reads the records at these places. Passes `body` each place with its record, or nil when the record is gone.
+    /// - Throws: when Kafka doesn't answer.
+    func read(
+        _ places: [RecordAddress], _ body: (RecordAddress, ConsumedRecord?) -> Void
+    ) throws(CommandFailure) {
+        guard !places.isEmpty else { return }
+        var properties = cluster.properties
+        properties["group.id"] = "sluice-tools"
+        properties["enable.partition.eof"] = "true"
+        properties["auto.offset.reset"] = "latest"
+        if properties["fetch.wait.max.ms"] == nil { properties["fetch.wait.max.ms"] = "50" }
+        let ends = Ends()
+        let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 1)
+        defer { buffer.deallocate() }
+        do throws(KafkaError) {
+            let consumer = try KafkaConsumer(properties: properties, topics: []) { event in
+                switch event {
+                case .endOfPartition: ends.hasEnded = true
+                case .partitionError(_, let error): ends.error = error
+                default: break
+                }
+            }
+            defer { consumer.close() }
+            for place in places where !stop.isRequested {
+                (ends.hasEnded, ends.error) = (false, nil)
+                try consumer.assign([
+                    TopicPartitionOffset(
+                        topic: place.topic, partition: place.partition, start: .offset(place.offset))
+                ])
+                let deadline = ContinuousClock.now + .seconds(15)
+                var count = 0
+                while count == 0, !ends.hasEnded, ends.error == nil, .now < deadline, !stop.isRequested {
+                    count = consumer.poll(into: buffer, timeoutMilliseconds: 100)
+                }
+                if count == 0, !ends.hasEnded, ends.error == nil { continue }
+                guard count > 0 else {
+                    body(place, nil)
+                    continue
+                }
+                let record = buffer[0]
+                body(place, record.offset == place.offset ? record : nil)
+                record.destroy()
+            }
+        } catch {
+            throw CommandFailure(kafka: error)
+        }
+    }
+}

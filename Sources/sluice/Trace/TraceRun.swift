@@ -1,0 +1,202 @@
+import Foundation
+import Kafka
+import SluiceModel
+
+/// A run of `sluice trace`: asks workers and topics, and gathers what they know of the jobs. One thread; calls block.
+final class TraceRun {
+    /// Settings of a run.
+    struct Settings {
+        /// Identifier that is looked for; nil: any of the device.
+        var identifier: APNSID?
+        /// Device token; nil: any.
+        var deviceToken: String?
+        var workers: TraceWorkers
+        var cluster: KafkaCluster
+        /// Names of the topics.
+        var jobs: String
+        var outcomes: String
+        var deadLetters: String
+        /// Period in which jobs were produced.
+        var period: RecordPeriod
+        /// Most records to read in all.
+        var limit: Int
+        var decoding = JobDecoder.Settings()
+    }
+
+    private let settings: Settings
+    private let searcher: TopicSearcher
+    private var decoder: JobDecoder
+    private(set) var book: TraceBook
+    private(set) var searches: [TopicSearch] = []
+    /// First answers of the workers, in the order of the addresses.
+    private(set) var replies: [WorkerReply] = []
+    /// Cause for which records could not be read at their places; nil without.
+    private(set) var readFailure: String?
+
+    /// Most jobs whose records are read at their places, and about which workers are asked.
+    private static let mostLookups = 200
+    private static let mostStages = 16
+
+    init(_ settings: Settings, stop: StopSignals) {
+        self.settings = settings
+        searcher = TopicSearcher(settings.cluster, limit: settings.limit, stop: stop)
+        decoder = JobDecoder(settings.decoding)
+        book = TraceBook(TraceSubject(settings.identifier, deviceToken: settings.deviceToken))
+    }
+
+    /// True when the limit of records ended the search.
+    var isLimited: Bool { searcher.left <= 0 }
+
+    func run() {
+        replies = settings.workers.ask(settings.identifier, deviceToken: settings.deviceToken)
+        for reply in replies { book.take(reply) }
+        // Jobs end after they were produced, so that only the begin of the period counts for their ends.
+        let ends = RecordPeriod(since: settings.period.since, until: nil)
+        search(settings.outcomes, ends) { takeOutcome($0) }
+        search(settings.deadLetters, ends) { takeDeadLetter($0) }
+        askForSuccessors()
+        readRecords()
+        if settings.deviceToken != nil || !book.missing.isEmpty {
+            search(settings.jobs, settings.period) { takeJob($0) }
+        }
+        askForStages()
+    }
+
+    private func search(_ topic: String, _ period: RecordPeriod, _ body: (ConsumedRecord) -> Void) {
+        searches.append(searcher.search(topic, period, body))
+    }
+
+    // MARK: Workers
+
+    /// Asks the workers for successors without an outcome.
+    private func askForSuccessors() {
+        for identifier in book.missing where identifier != settings.identifier {
+            for reply in settings.workers.ask(identifier, deviceToken: nil) { book.take(reply) }
+        }
+    }
+
+    /// Asks the workers for the progress of records whose jobs have neither ended nor are known to a worker.
+    private func askForStages() {
+        let open = book.sorted.filter { $0.outcome == nil && $0.deadLetter == nil && $0.pushes.isEmpty }
+        for job in open.prefix(Self.mostStages) {
+            guard let identifier = job.identifier, !job.isGone else { continue }
+            for reply in settings.workers.ask(identifier, deviceToken: nil, record: job.source) {
+                book.take(reply)
+                guard let stage = reply.stage else { continue }
+                book.note(job.source) { $0.stages.append(stage) }
+            }
+        }
+    }
+
+    // MARK: Records
+
+    private func takeOutcome(_ record: ConsumedRecord) {
+        guard let value = record.value, book.subject.mayBeOutcome(value),
+            let outcome = OutcomeSummary(json: value), outcome.sourceTopic == settings.jobs,
+            book.subject.wants(token: outcome.deviceToken)
+        else { return }
+        book.take(outcome, at: place(of: record))
+    }
+
+    private func takeDeadLetter(_ record: ConsumedRecord) {
+        var headers: [String: String] = [:]
+        record.forEachHeader { name, value in
+            headers[String(decoding: name, as: UTF8.self)] = value.map { String(decoding: $0, as: UTF8.self) }
+        }
+        func text(_ header: DeadLetter.Header) -> String? { headers[header.rawValue] }
+        guard text(.sourceTopic) == settings.jobs,
+            let partition = text(.sourcePartition).flatMap({ Int32($0) }), partition >= 0,
+            let offset = text(.sourceOffset).flatMap({ Int64($0) }), offset >= 0
+        else { return }
+        let source = RecordAddress(topic: settings.jobs, partition: partition, offset: offset)
+        guard mayBe(record, of: source) else { return }
+        let facts = TracedJob.DeadLetterFacts(
+            place: place(of: record), timestampMilliseconds: record.timestampMilliseconds,
+            field: text(.field) ?? "?", rule: text(.rule) ?? "?",
+            sourceTimestampMilliseconds: text(.sourceTimestamp).flatMap { Int64($0) }.flatMap {
+                $0 < 0 ? nil : $0
+            })
+        book.note(source) { $0.deadLetter = facts }
+        // The dead letter has the identifier that was asked for, as far as anything can be known of it.
+        if settings.deviceToken == nil, let identifier = settings.identifier {
+            book.note(source) { $0.identifier = identifier }
+        }
+    }
+
+    private func mayBe(_ record: ConsumedRecord, of source: RecordAddress) -> Bool {
+        book.subject.mayBe(key: record.key, value: record.value, source: source) { visit in
+            record.forEachHeader { _, value in if let value { visit(value) } }
+        }
+    }
+
+    private func takeJob(_ record: ConsumedRecord) {
+        let place = place(of: record)
+        guard mayBe(record, of: place) else { return }
+        let (facts, identifier, isWanted) = facts(of: record)
+        guard isWanted else { return }
+        book.note(place) {
+            $0.record = facts
+            if let identifier { $0.identifier = identifier }
+        }
+    }
+
+    /// Reads the records of the jobs that were found.
+    private func readRecords() {
+        let places = book.places.filter { $0.topic == settings.jobs }.prefix(Self.mostLookups)
+        do throws(CommandFailure) {
+            try searcher.read(Array(places)) { place, record in
+                let facts = record.map { self.facts(of: $0).facts }
+                book.note(place) {
+                    $0.record = facts
+                    $0.isGone = facts == nil
+                }
+            }
+        } catch {
+            readFailure = error.message
+        }
+    }
+
+    private func place(of record: ConsumedRecord) -> RecordAddress {
+        RecordAddress(
+            topic: String(decoding: record.topicName, as: UTF8.self), partition: record.partition,
+            offset: record.offset)
+    }
+
+    /// Decodes a record of the jobs topic. A record that is no valid job may be wanted.
+    private func facts(
+        of record: ConsumedRecord
+    ) -> (facts: TracedJob.Record, identifier: APNSID?, isWanted: Bool) {
+        var facts = TracedJob.Record(
+            timestampMilliseconds: record.timestampMilliseconds, hasKey: record.key != nil)
+        var headers: [RecordHeader] = []
+        record.forEachHeader { headers.append(RecordHeader(name: $0, value: $1)) }
+        return headers.withUnsafeBufferPointer { headers in
+            let job = JobRecord(
+                key: record.key, value: record.value, headers: headers, topic: record.topicName,
+                partition: record.partition, offset: record.offset,
+                timestampMilliseconds: record.timestampMilliseconds)
+            let now = max(record.timestampMilliseconds, 0)
+            switch try? decoder.decode(job, nowMilliseconds: now) {
+            case .push(let push)?:
+                defer { push.release() }
+                facts.kind = push.isBroadcast ? "broadcast" : "push"
+                facts.topic = String(decoding: push.topic, as: UTF8.self)
+                facts.pushType = "\(push.pushType.headerValue)"
+                facts.createdMilliseconds = push.createdMilliseconds
+                return (
+                    facts, push.apnsID,
+                    book.subject.wants(push.apnsID) && book.subject.wants(token: push.deviceToken)
+                )
+            case .control(let control)?:
+                defer { control.release() }
+                facts.kind = "\(control.kind.name)"
+                facts.createdMilliseconds = control.createdMilliseconds
+                return (
+                    facts, control.apnsID,
+                    book.subject.wants(control.apnsID) && book.subject.wants(token: control.address)
+                )
+            case nil: return (facts, nil, true)
+            }
+        }
+    }
+}

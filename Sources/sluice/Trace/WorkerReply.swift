@@ -1,0 +1,116 @@
+import Foundation
+import SluiceModel
+
+/// A pending push in a worker's answer to `/trace`.
+struct WorkerPush: Sendable {
+    /// Address of the worker's endpoint.
+    var worker: String
+    var source: RecordAddress
+    var identifier: APNSID
+    /// State as a code, and as text.
+    var state: String
+    var text: String
+    var topic: String?
+    var pushType: String?
+    var app: String?
+    var credential: String?
+    /// Times in milliseconds since the epoch; nil when the answer has none.
+    var createdAt: Int64?
+    var polledAt: Int64?
+    var deliverAt: Int64?
+    var expiresAt: Int64?
+    var firstSentAt: Int64?
+    var lastSentAt: Int64?
+    var until: Int64?
+    var storedUntil: Int64?
+    var attempts: Int
+    var lastStatus: Int?
+    var lastReason: String?
+    var isStored: Bool
+
+    /// Reads an element of `pushes`; nil when the element is no push.
+    init?(_ element: [String: Any], worker: String) {
+        guard let source = element["source"] as? [String: Any], let topic = source["topic"] as? String,
+            let partition = (source["partition"] as? Int).flatMap({ Int32(exactly: $0) }),
+            let offset = source["offset"] as? Int,
+            let identifier = (element["apns-id"] as? String).flatMap(APNSID.init(text:)),
+            let state = element["state"] as? String
+        else { return nil }
+        func time(_ name: String) -> Int64? { (element[name] as? Int).map { Int64($0) } }
+        self.worker = worker
+        self.source = RecordAddress(topic: topic, partition: partition, offset: Int64(offset))
+        self.identifier = identifier
+        self.state = state
+        text = element["text"] as? String ?? state
+        self.topic = element["topic"] as? String
+        pushType = element["push-type"] as? String
+        app = element["app"] as? String
+        credential = element["credential"] as? String
+        createdAt = time("created-at")
+        polledAt = time("polled-at")
+        deliverAt = time("deliver-at")
+        expiresAt = time("expires-at")
+        firstSentAt = time("first-sent-at")
+        lastSentAt = time("last-sent-at")
+        until = time("until")
+        storedUntil = time("stored-until")
+        attempts = element["attempts"] as? Int ?? 0
+        lastStatus = element["last-status"] as? Int
+        lastReason = element["last-reason"] as? String
+        isStored = element["stored"] as? Bool ?? false
+    }
+}
+
+/// Progress of a record in a worker's answer to `/trace`.
+struct WorkerStage: Sendable {
+    /// Address of the worker's endpoint.
+    var worker: String
+    var source: RecordAddress
+    /// State as a code, and as text.
+    var state: String
+    var text: String
+}
+
+/// A worker's answer to `/trace`, or the cause for which there is none.
+struct WorkerReply: Sendable {
+    /// Address of the worker's endpoint.
+    var worker: String
+    var pushes: [WorkerPush] = []
+    var stage: WorkerStage?
+    /// True when the worker has searched all that it has.
+    var isComplete = false
+    /// Fault in words; nil when the worker has answered.
+    var failure: String?
+
+    init(worker: String, failure: String) {
+        self.worker = worker
+        self.failure = failure
+    }
+
+    /// - Parameter record: place of the query's record; nil without.
+    init(worker: String, _ answer: AdminCall.Answer, record: RecordAddress?) {
+        self.worker = worker
+        let document =
+            (try? JSONSerialization.jsonObject(with: Data(answer.body))) as? [String: Any] ?? [:]
+        guard document["searched"] != nil else {
+            let text = document["error"] as? String ?? "the answer is no document of /trace"
+            failure =
+                answer.status == 404
+                ? "status 404: the worker has no /trace; update it" : "status \(answer.status): \(text)"
+            return
+        }
+        pushes = (document["pushes"] as? [[String: Any]] ?? []).compactMap {
+            WorkerPush($0, worker: worker)
+        }
+        isComplete = document["complete"] as? Bool ?? false
+        if let record, let stage = document["record"] as? [String: Any],
+            let state = stage["state"] as? String
+        {
+            self.stage = WorkerStage(
+                worker: worker, source: record, state: state, text: stage["text"] as? String ?? state)
+        }
+    }
+
+    /// True when the worker was busy with another search.
+    var isBusy: Bool { failure?.hasPrefix("status 503: another search") ?? false }
+}

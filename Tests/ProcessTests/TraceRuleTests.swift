@@ -1,0 +1,210 @@
+import Foundation
+import SluiceModel
+import TestSupport
+import Testing
+
+@testable import sluice
+
+/// Rules of `sluice trace`: which records count, and what is told of a job. No process runs.
+@Suite("Trace: records and milestones")
+struct TraceRuleTests {
+    private let first = APNSID(text: "00000000-0000-4000-8000-000000000001")!
+    private let second = APNSID(text: "00000000-0000-4000-8000-000000000002")!
+    private let place = RecordAddress(topic: "jobs", partition: 1, offset: 7)
+
+    private func mayBe(
+        _ subject: TraceSubject, key: String? = nil, value: String? = nil, headers: [String] = []
+    ) -> Bool {
+        func bytes<Answer>(_ text: String?, _ body: (UnsafeRawBufferPointer?) -> Answer) -> Answer {
+            guard let text else { return body(nil) }
+            return Array(text.utf8).withUnsafeBytes { body($0) }
+        }
+        return bytes(key) { key in
+            bytes(value) { value in
+                subject.mayBe(key: key, value: value, source: place) { visit in
+                    for header in headers { bytes(header) { visit($0!) } }
+                }
+            }
+        }
+    }
+
+    @Test func identifierIsFoundInValueAndHeaders() {
+        let subject = TraceSubject(first, deviceToken: nil)
+        #expect(mayBe(subject, value: "\(first)"))
+        #expect(mayBe(subject, value: "00000000-0000-400{\"apns-id\":\"\(first)\"}"))
+        #expect(mayBe(subject, value: "{}", headers: ["x", "\(first)"]))
+        #expect(!mayBe(subject, value: "\(second)", headers: ["\(second)"]))
+        #expect(!mayBe(subject, value: "\("\(first)".dropLast())"))
+        #expect(!mayBe(subject, value: ""))
+        #expect(!mayBe(subject))
+    }
+
+    @Test func derivedIdentifierIsThatOfTheRecord() {
+        let derived = Array("jobs".utf8).withUnsafeBytes {
+            APNSID.derived(topic: $0, partition: 1, offset: 7)
+        }
+        #expect(mayBe(TraceSubject(derived, deviceToken: nil), value: "{}"))
+        let other = Array("jobs".utf8).withUnsafeBytes {
+            APNSID.derived(topic: $0, partition: 1, offset: 8)
+        }
+        #expect(!mayBe(TraceSubject(other, deviceToken: nil), value: "{}"))
+    }
+
+    @Test func deviceTokenIsFoundInEitherCaseInKeyAndDocument() {
+        let subject = TraceSubject(nil, deviceToken: "ABcd01")
+        #expect(mayBe(subject, key: "abcd01"))
+        #expect(mayBe(subject, key: "ABCD01"))
+        #expect(mayBe(subject, key: "other", value: #"{"device-token":"abcd01"}"#))
+        #expect(mayBe(subject, value: #"{"device-token":"ABCD01"}"#))
+        #expect(!mayBe(subject, key: "abcd02", value: "{}"))
+        let both = TraceSubject(first, deviceToken: "abcd01")
+        #expect(mayBe(both, key: "abcd01", value: "\(first)"))
+        #expect(!mayBe(both, key: "abcd01", value: "\(second)"))
+        #expect(!mayBe(both, key: "abcd02", value: "\(first)"))
+    }
+
+    @Test func chainOfSuccessorsIsBounded() {
+        var subject = TraceSubject(first, deviceToken: nil)
+        #expect(subject.follow(second) && subject.follow(second))
+        #expect(subject.wants(first) && subject.wants(second))
+        var followed = 2
+        while subject.follow(APNSID(high: 0x4000, low: UInt64(followed) << 8)) {
+            followed += 1
+            guard followed < 1_000 else { break }
+        }
+        #expect(followed == TraceSubject.longestChain + 1)
+        var device = TraceSubject(nil, deviceToken: "ab")
+        #expect(device.follow(first) && device.identifiers.isEmpty, "a device's jobs all count")
+    }
+
+    private func outcome(_ id: APNSID, _ kind: String, offset: Int, _ more: String = "") -> OutcomeSummary {
+        OutcomeSummary(
+            json: Array(
+                """
+                {"outcome":"\(kind)","device-token":"ab","apns-id":"\(id)","attempts":2,\(more)
+                "source":{"topic":"jobs","partition":1,"offset":\(offset)},
+                "created-at":1000,"polled-at":1030,"first-sent-at":1050,"finished-at":2050}
+                """.utf8))!
+    }
+
+    @Test func outcomesOfSuccessorsAreTaken() {
+        var book = TraceBook(TraceSubject(first, deviceToken: nil))
+        let at = RecordAddress(topic: "outcomes", partition: 0, offset: 3)
+        book.take(outcome(second, "accepted", offset: 8), at: at)
+        #expect(book.isEmpty, "the second push is not known as a successor yet")
+        book.take(outcome(first, "superseded", offset: 7, #""superseded-by":"\#(second)","#), at: at)
+        #expect(book.missing == [second])
+        book.take(outcome(second, "accepted", offset: 8, #""status":200,"#), at: at)
+        #expect(book.sorted.map(\.identifier) == [first, second])
+        #expect(book.sorted.map(\.state) == ["superseded", "accepted"])
+        #expect(book.missing.isEmpty && !book.isTruncated)
+    }
+
+    @Test func milestonesAreInTheOrderOfTime() {
+        var job = TracedJob(place)
+        job.outcome = TracedJob.Ended(
+            outcome(first, "rejected", offset: 7, #""status":410,"reason":"Unregistered","#),
+            place: RecordAddress(topic: "outcomes", partition: 0, offset: 3))
+        job.record = TracedJob.Record(timestampMilliseconds: 1010, hasKey: true)
+        let milestones = job.milestones(now: 5000)
+        #expect(milestones.map(\.event) == ["created", "produced", "polled", "first-sent", "outcome"])
+        #expect(milestones.map(\.atMilliseconds) == [1000, 1010, 1030, 1050, 2050])
+        #expect(milestones.last?.text == "rejected: 410 Unregistered, 2 attempts; outcome outcomes/0/3")
+    }
+
+    private func reply(_ change: (inout [String: Any]) -> Void = { _ in }) throws -> WorkerReply {
+        var push: [String: Any] = [
+            "apns-id": "\(first)", "state": "retrying", "text": "waits for its next attempt",
+            "source": ["topic": "jobs", "partition": 1, "offset": 7] as [String: Any], "created-at": 1000,
+            "polled-at": 1030, "first-sent-at": 1050, "last-sent-at": 1800, "until": 9000,
+            "expires-at": 20000, "attempts": 2, "last-status": 503, "last-reason": "Shutdown", "stored": true,
+        ]
+        change(&push)
+        let document: [String: Any] = [
+            "pushes": [push], "complete": true, "searched": [String: Any](),
+            "record": ["state": "outstanding", "text": "the job was taken"],
+        ]
+        return WorkerReply(
+            worker: "w:1",
+            AdminCall.Answer(
+                status: 200, body: Array(try JSONSerialization.data(withJSONObject: document))),
+            record: place)
+    }
+
+    @Test func pendingPushHasPastPresentAndFuture() throws {
+        var book = TraceBook(TraceSubject(first, deviceToken: nil))
+        let reply = try reply()
+        book.take(reply)
+        book.take(reply)
+        let job = try #require(book.sorted.first)
+        #expect(job.pushes.count == 1 && job.state == "retrying")
+        let milestones = job.milestones(now: 5000)
+        #expect(
+            milestones.map(\.event) == [
+                "created", "polled", "first-sent", "last-sent", "retrying", "until", "expires",
+            ])
+        #expect(milestones[4].atMilliseconds == nil)
+        #expect(
+            milestones[4].text
+                == "waits for its next attempt (w:1); 2 attempts; last answer 503 Shutdown; stored")
+    }
+
+    @Test func damagedAnswersAreNoPushes() throws {
+        for name in ["apns-id", "state", "source"] {
+            #expect(try reply { $0[name] = nil }.pushes.isEmpty)
+            #expect(try reply { $0[name] = 5 }.pushes.isEmpty)
+        }
+        #expect(
+            try reply { $0["source"] = ["topic": "jobs", "partition": 1 << 40, "offset": 7] }.pushes.isEmpty)
+        let old = WorkerReply(
+            worker: "w:1", AdminCall.Answer(status: 404, body: Array("{}".utf8)), record: nil)
+        #expect(old.failure?.contains("update") == true)
+        let busy = WorkerReply(
+            worker: "w:1",
+            AdminCall.Answer(
+                status: 503, body: Array(#"{"error":"another search is in progress; retry"}"#.utf8)),
+            record: nil)
+        #expect(busy.isBusy)
+    }
+
+    @Test func reportNamesWhatIsMissing() {
+        var search = TopicSearch(topic: "jobs", period: RecordPeriod(since: 1_000_000, until: nil))
+        search.records = 12
+        var report = TraceReport(
+            jobs: [], searches: [search], replies: [WorkerReply(worker: "w:1", failure: "no connection")],
+            isLimited: true, isTruncated: false, limit: 12, deviceToken: "0123456789abcdef", now: 2_000_000)
+        let text = report.lines.joined(separator: "\n")
+        for part in [
+            "device 01234567…", "nothing was found", "worker w:1: no connection", "12 records",
+            "not to its end",
+            "a larger --limit", "--since 1h", "the workers that did not answer",
+        ] {
+            #expect(text.contains(part), "\(part) is missing: \(text)")
+        }
+        #expect(!text.contains("0123456789abcdef"))
+        #expect(!report.isComplete && !report.isKafkaAway)
+        report.searches[0].failure = "away"
+        #expect(report.isKafkaAway)
+        #expect(report.document["found"] as? Int == 0)
+    }
+
+    @Test func periodsBecomeOffsets() {
+        let period = RecordPeriod(since: 10, until: 20)
+        #expect(period.offsets(low: 5, high: 50, since: 20, until: 30) == 20..<30)
+        #expect(period.offsets(low: 25, high: 50, since: 20, until: nil) == 25..<50)
+        #expect(
+            period.offsets(low: 0, high: 50, since: nil, until: nil) == 0..<50, "short logs are read whole")
+        #expect(period.offsets(low: 0, high: 1 << 30, since: nil, until: nil).isEmpty)
+        #expect(period.offsets(low: 9, high: 3, since: 1, until: 2).isEmpty)
+        #expect(period.contains(10) && !period.contains(20) && !period.contains(9) && period.contains(-1))
+        #expect(RecordPeriod.instant("2h", now: 10_000_000) == 2_800_000)
+        #expect(RecordPeriod.instant("1970-01-01T00:00:01Z", now: 0) == 1_000)
+        #expect(RecordPeriod.instant("1970-01-01T00:00:01.250Z", now: 0) == 1_250)
+        #expect(RecordPeriod.instant("soon", now: 0) == nil)
+    }
+
+    @Test(arguments: [(0, "0.0 ms"), (90_000, "1.5 min"), (7_200_000, "2.0 h"), (259_200_000, "3.0 d")])
+    func spansHaveFittingUnits(_ milliseconds: Int64, _ text: String) {
+        #expect(TraceReport.span(milliseconds) == text)
+    }
+}
