@@ -58,8 +58,8 @@ extension KafkaConsumer {
         if let error = context.answer(unassign: partitions) { throw error }
     }
 
-    /// Reads these partitions as well. Keeps records prefetched for other partitions.
-    func add(_ partitions: [TopicPartitionOffset]) throws(KafkaError) {
+    /// Reads these partitions as well, in a consumer without topics. Keeps records prefetched for other partitions.
+    public func add(_ partitions: [TopicPartitionOffset]) throws(KafkaError) {
         guard !isClosed else { throw .invalid("assign: the consumer is closed") }
         guard !partitions.isEmpty else { return }
         let list = PartitionList(partitions)
@@ -70,7 +70,7 @@ extension KafkaConsumer {
     }
 
     /// Stops reading these partitions, in a consumer without topics. Keeps records prefetched for other partitions.
-    func remove(_ partitions: [TopicPartition]) throws(KafkaError) {
+    public func remove(_ partitions: [TopicPartition]) throws(KafkaError) {
         guard !isClosed else { throw .invalid("unassign: the consumer is closed") }
         guard !partitions.isEmpty else { return }
         let list = PartitionList(partitions)

@@ -191,10 +191,13 @@ extension JobKind {
 ///
 /// Sluice reads no header that isn't a field. A name that resembles a field's is an error nevertheless
 /// (``HeaderMistakes``), except for these: names of tracing and CloudEvents, and each name that begins with `x-`. The
-/// headers that Sluice added to a dead letter are among them, so a repaired dead letter can be produced again unmodified.
+/// headers that Sluice added to a dead letter or a redriven job are among them. So a repaired dead letter can be produced
+/// again unmodified.
 public enum IgnoredHeader {
     /// Whole names, in lower case.
-    public static let names: [StaticString] = ["traceparent", "tracestate", "baggage", "b3"]
+    public static let names: [StaticString] = [
+        "traceparent", "tracestate", "baggage", "b3", RedrivenMark.headerName,
+    ]
     /// Beginnings of names, in lower case.
     public static let prefixes: [StaticString] = ["ce_", "x-", "sluice-error-", "sluice-source-"]
 
@@ -203,6 +206,6 @@ public enum IgnoredHeader {
             || name.hasPrefixIgnoringCase("sluice-error-")
             || name.hasPrefixIgnoringCase("sluice-source-") || name.equalsIgnoringCase("traceparent")
             || name.equalsIgnoringCase("tracestate") || name.equalsIgnoringCase("baggage")
-            || name.equalsIgnoringCase("b3")
+            || name.equalsIgnoringCase("b3") || name.equalsIgnoringCase(RedrivenMark.headerName)
     }
 }

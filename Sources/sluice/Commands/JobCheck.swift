@@ -1,55 +1,147 @@
 import SluiceModel
 
-/// The worker's rules, applied before a job is produced.
+/// The worker's rules, applied before a job is produced. One thread at a time.
 final class JobCheck {
-    private var decoder = JobDecoder()
+    private var decoder: JobDecoder
 
-    init() {}
+    init(_ settings: JobDecoder.Settings = JobDecoder.Settings()) {
+        decoder = JobDecoder(settings)
+    }
 
     /// Returns the error that the worker would report; nil when the job is valid.
     func error(in job: EncodedJob) -> JobError? {
-        job.key.withUnsafeBytes { key in
-            job.value.withUnsafeBytes { value in
-                withHeaders(job.headers) { headers in
-                    let record = JobRecord(
-                        key: key, value: value, headers: headers,
-                        topic: UnsafeRawBufferPointer(start: nil, count: 0),
-                        partition: 0, offset: 0, timestampMilliseconds: -1)
-                    do throws(JobError) {
-                        switch try decoder.decode(record, nowMilliseconds: 0) {
-                        case .push(let push): push.release()
-                        case .control(let control): control.release()
-                        }
-                        return nil
-                    } catch {
-                        return error
-                    }
-                }
+        error(key: job.key, value: job.value, headers: job.headers.map { ($0.name, $0.value) })
+    }
+
+    /// Returns the error that the worker would report; nil when the job is valid.
+    func error(in record: RecordCopy) -> JobError? {
+        error(key: record.key, value: record.value, headers: record.headers)
+    }
+
+    private func error(
+        key: [UInt8]?, value: [UInt8]?, headers: [(name: String, value: [UInt8]?)]
+    ) -> JobError? {
+        switch identity(key: key, value: value, headers: headers, nowMilliseconds: 0) {
+        case .success: nil
+        case .failure(let error): error
+        }
+    }
+
+    /// Properties by which a tool recognizes a job.
+    private struct Identity {
+        var apnsID: APNSID
+        /// Creation in milliseconds since the epoch.
+        var createdMilliseconds: Int64
+        /// Expiration of a push; nil for other jobs.
+        var expiration: Expiration?
+
+        init(_ job: DecodedJob) {
+            switch job {
+            case .push(let push):
+                apnsID = push.apnsID
+                createdMilliseconds = push.createdMilliseconds
+                expiration = push.expiration
+                push.release()
+            case .control(let control):
+                apnsID = control.apnsID
+                createdMilliseconds = control.createdMilliseconds
+                control.release()
             }
         }
     }
 
-    private func withHeaders(
-        _ headers: [(name: String, value: [UInt8])],
-        _ body: (UnsafeBufferPointer<RecordHeader>) -> JobError?
-    ) -> JobError? {
-        // A single buffer has all names and values, so that one pointer's scope covers them.
+    /// Judgement about a record at a job's source.
+    enum Verdict {
+        case same
+        /// The record is another job.
+        case differs
+        /// The push would expire at once.
+        case expired
+    }
+
+    /// Returns whether a record is the job of a dead letter or outcome, and still worth sending.
+    func verdict(
+        of record: RecordCopy, _ facts: RedriveFacts, nowMilliseconds now: Int64, skipsExpired: Bool
+    ) -> Verdict {
+        if let timestamp = facts.sourceTimestampMilliseconds, record.timestampMilliseconds != timestamp {
+            return .differs
+        }
+        guard let apnsID = facts.apnsID else { return .same }
+        func identity(timestamp: Int64) -> Identity? {
+            try? self.identity(
+                key: record.key, value: record.value, headers: record.headers, place: facts.source,
+                timestampMilliseconds: timestamp, nowMilliseconds: now
+            ).get()
+        }
+        guard let found = identity(timestamp: record.timestampMilliseconds), found.apnsID == apnsID else {
+            return .differs
+        }
+        if let created = facts.createdMilliseconds, record.timestampMilliseconds >= 0,
+            found.createdMilliseconds != created
+        {
+            return .differs
+        }
+        guard skipsExpired, found.expiration?.isPast(atMilliseconds: now) == true else { return .same }
+        // The record gets a new timestamp, from which a time to live may count.
+        return identity(timestamp: now)?.expiration?.isPast(atMilliseconds: now) == true ? .expired : .same
+    }
+
+    /// Returns the fields of a record that can be read.
+    func glimpse(of record: RecordCopy) -> JobGlimpse {
+        withRecord(
+            key: record.key, value: record.value, headers: record.headers, place: nil,
+            timestampMilliseconds: record.timestampMilliseconds
+        ) { JobGlimpse($0) }
+    }
+
+    private func identity(
+        key: [UInt8]?, value: [UInt8]?, headers: [(name: String, value: [UInt8]?)],
+        place: RecordAddress? = nil, timestampMilliseconds: Int64 = -1, nowMilliseconds: Int64
+    ) -> Result<Identity, JobError> {
+        withRecord(
+            key: key, value: value, headers: headers, place: place,
+            timestampMilliseconds: timestampMilliseconds
+        ) { record in
+            do throws(JobError) {
+                return .success(Identity(try decoder.decode(record, nowMilliseconds: nowMilliseconds)))
+            } catch {
+                return .failure(error)
+            }
+        }
+    }
+
+    private func withRecord<Answer>(
+        key: [UInt8]?, value: [UInt8]?, headers: [(name: String, value: [UInt8]?)], place: RecordAddress?,
+        timestampMilliseconds: Int64, _ body: (JobRecord) -> Answer
+    ) -> Answer {
+        // A single buffer has all bytes, so that one pointer's scope covers them.
         var bytes: [UInt8] = []
-        var ranges: [(name: Range<Int>, value: Range<Int>)] = []
-        for header in headers {
-            let name = bytes.count..<bytes.count + header.name.utf8.count
-            bytes += header.name.utf8
-            let value = bytes.count..<bytes.count + header.value.count
-            bytes += header.value
-            ranges.append((name, value))
+        func add(_ more: some Sequence<UInt8>) -> Range<Int> {
+            let start = bytes.count
+            bytes += more
+            return start..<bytes.count
+        }
+        let keyRange = key.map { add($0) }
+        let valueRange = value.map { add($0) }
+        let topicRange = add((place?.topic ?? "").utf8)
+        let ranges = headers.map { header in
+            (name: add(header.name.utf8), value: header.value.map { add($0) })
         }
         return bytes.withUnsafeBytes { buffer in
             let views = ranges.map { range in
                 RecordHeader(
                     name: UnsafeRawBufferPointer(rebasing: buffer[range.name]),
-                    value: UnsafeRawBufferPointer(rebasing: buffer[range.value]))
+                    value: range.value.map { UnsafeRawBufferPointer(rebasing: buffer[$0]) })
             }
-            return views.withUnsafeBufferPointer { body($0) }
+            return views.withUnsafeBufferPointer { views in
+                body(
+                    JobRecord(
+                        key: keyRange.map { UnsafeRawBufferPointer(rebasing: buffer[$0]) },
+                        value: valueRange.map { UnsafeRawBufferPointer(rebasing: buffer[$0]) },
+                        headers: views, topic: UnsafeRawBufferPointer(rebasing: buffer[topicRange]),
+                        partition: place?.partition ?? 0, offset: place?.offset ?? 0,
+                        timestampMilliseconds: timestampMilliseconds))
+            }
         }
     }
 }

@@ -50,7 +50,8 @@ struct SluiceCommand: ParsableCommand {
     private static let subcommands: [any ParsableCommand.Type] = [
         RunCommand.self, DemoCommand.self, DevCommand.self, SimulatorCommand.self, KafkaCommand.self,
         ProduceCommand.self, TraceCommand.self,
-        OutcomesCommand.self, ChannelsCommand.self, InspectCommand.self, ConfigCommand.self,
+        OutcomesCommand.self, RedriveCommand.self, ChannelsCommand.self, InspectCommand.self,
+        ConfigCommand.self,
         HealthCommand.self, TopCommand.self, ControlCommand.self, PlanCommand.self, BenchCommand.self,
     ]
 }

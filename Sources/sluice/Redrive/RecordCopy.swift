@@ -1,0 +1,99 @@
+import Kafka
+import SluiceModel
+
+/// Copy of a consumed record.
+struct RecordCopy: Sendable {
+    /// Bytes of the key; nil: the record has none.
+    var key: [UInt8]?
+    /// Bytes of the value; nil: a null.
+    var value: [UInt8]?
+    /// Headers in order; a value may be null.
+    var headers: [(name: String, value: [UInt8]?)]
+    var partition: Int32
+    var offset: Int64
+    /// Timestamp in milliseconds since the epoch; -1: none.
+    var timestampMilliseconds: Int64
+
+    init(
+        key: [UInt8]?, value: [UInt8]?, headers: [(name: String, value: [UInt8]?)], partition: Int32 = 0,
+        offset: Int64 = 0, timestampMilliseconds: Int64 = -1
+    ) {
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.partition = partition
+        self.offset = offset
+        self.timestampMilliseconds = timestampMilliseconds
+    }
+
+    init(_ record: ConsumedRecord) {
+        key = record.key.map { Array($0) }
+        value = record.value.map { Array($0) }
+        headers = Self.headers(of: record)
+        partition = record.partition
+        offset = record.offset
+        timestampMilliseconds = record.timestampMilliseconds
+    }
+
+    static func headers(of record: ConsumedRecord) -> [(name: String, value: [UInt8]?)] {
+        var headers: [(name: String, value: [UInt8]?)] = []
+        record.forEachHeader { name, value in
+            headers.append((String(decoding: name, as: UTF8.self), value.map { Array($0) }))
+        }
+        return headers
+    }
+
+    /// Bytes of the record without Kafka's own.
+    var byteCount: Int {
+        headers.reduce((key?.count ?? 0) + (value?.count ?? 0)) {
+            $0 + $1.name.utf8.count + ($1.value?.count ?? 0)
+        }
+    }
+}
+
+/// A job to produce again.
+struct RedriveItem: Sendable {
+    /// Place of the dead letter or outcome.
+    var place: RecordAddress
+    /// Place of the job's record.
+    var source: RecordAddress
+    /// Group in the counts.
+    var group: RedriveTally.Group
+    /// Topic to produce to.
+    var destination: String
+    /// Partition to produce to; -1 leaves the choice to the partitioner.
+    var partition: Int32
+    /// The record: key, value, and headers with the mark.
+    var record: RecordCopy
+    /// Number of times that the job was redriven, this one included.
+    var count: Int
+
+    /// - Parameters:
+    ///   - record: dead letter, or the record at the source.
+    ///   - destination: nil: the topic of the source.
+    ///   - partitions: number of the destination's partitions.
+    init(
+        _ record: RecordCopy, of facts: RedriveFacts, destination: String?, partitions: (String) -> Int
+    ) {
+        place = facts.place
+        source = facts.source
+        group = RedriveTally.Group(facts)
+        let topic = destination ?? facts.source.topic
+        self.destination = topic
+        // The partition of the first time keeps the order of the device's jobs, however their producer partitions.
+        let isSame = topic == facts.source.topic && Int(facts.source.partition) < partitions(topic)
+        partition = isSame ? facts.source.partition : -1
+        self.record = record
+        let name = RedrivenMark.headerName.description
+        let before = record.headers.last { $0.name == name }?.value.flatMap {
+            RedrivenMark(text: String(decoding: $0, as: UTF8.self))
+        }
+        count = min(1_000_000, (before?.count ?? 0) + 1)
+        self.record.headers.removeAll { header in
+            header.name == name
+                || Array(header.name.utf8).withUnsafeBytes { DeadLetter.isOwnHeader($0) }
+        }
+        let mark = RedrivenMark(place: facts.place, count: count)
+        self.record.headers.append((name, Array(mark.text.utf8)))
+    }
+}

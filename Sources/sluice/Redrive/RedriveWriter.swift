@@ -1,0 +1,364 @@
+import Foundation
+import Kafka
+import SluiceModel
+
+/// Produces jobs again, each with its entry in the ledger, in batches.
+///
+/// With transactions a batch and its entries become visible together. Without them, the intents of a batch are acknowledged
+/// first, then its jobs are produced, and each acknowledged job gets its entry `done`. A run that is killed between leaves
+/// intents, which later runs report as in doubt.
+///
+/// One thread; calls block.
+final class RedriveWriter {
+    /// Most records of a batch.
+    static let mostRecords = 500
+    /// Bytes of records from which a batch is written.
+    static let mostBytes = 4 << 20
+    /// Longest wait for Kafka's answers to a batch, in milliseconds.
+    private static let timeout: Int32 = 60_000
+
+    /// Settings of a writer.
+    struct Settings {
+        var properties: KafkaProperties
+        var ledger: String
+        /// Nil without transactions.
+        var transactionalID: String?
+        /// Identifier of the run, for the ledger.
+        var run: String
+        /// Highest number of jobs per second; nil: no limit. A batch is at most a second's worth.
+        var rate: Double?
+    }
+
+    private let settings: Settings
+    private let producer: KafkaProducer
+    /// Nil without transactions.
+    private let transactions: TransactionalProducer?
+    private var topics: [String: KafkaTopic] = [:]
+    private var batch: [RedriveItem] = []
+    private var batchBytes = 0
+    /// Takes each item with its end, when it is known.
+    private let ended: (RedriveItem, RedriveEnd) -> Void
+    /// Error of the first record that could not be produced; nil: none.
+    private(set) var firstError: KafkaError?
+
+    /// Reports of the present step, by the records' numbers.
+    private struct Reports {
+        var isDelivered: [Bool]
+        /// Whether a record is known not to be in Kafka.
+        var isUnwritten: [Bool]
+        var error: KafkaError?
+        /// Number of the first record that is too large; nil: none.
+        var tooLarge: Int?
+
+        init(_ count: Int) {
+            isDelivered = Array(repeating: false, count: count)
+            isUnwritten = Array(repeating: false, count: count)
+        }
+
+        mutating func take(_ report: borrowing DeliveryReport) {
+            let index = Int(report.opaque)
+            guard isDelivered.indices.contains(index) else { return }
+            if report.isDelivered {
+                isDelivered[index] = true
+                return
+            }
+            isUnwritten[index] = report.isKnownUnwritten
+            guard let failure = report.error else { return }
+            if failure.isTooLarge, tooLarge == nil { tooLarge = index }
+            if error == nil { error = failure }
+        }
+    }
+
+    /// Connects, and with transactions fences an earlier run that is still alive. Read the ledger afterwards.
+    /// - Parameter ended: called on this thread, inside of the calls below.
+    init(_ settings: Settings, ended: @escaping (RedriveItem, RedriveEnd) -> Void) throws(CommandFailure) {
+        self.settings = settings
+        self.ended = ended
+        let report: @Sendable (KafkaProducerEvent) -> Void = { event in
+            if case .error(let error) = event { Terminal.error("sluice: Kafka: \(error)") }
+        }
+        do throws(KafkaError) {
+            if let identifier = settings.transactionalID {
+                let transactions = try TransactionalProducer(
+                    properties: settings.properties, transactionalID: identifier, events: report)
+                self.transactions = transactions
+                producer = transactions.producer
+            } else {
+                transactions = nil
+                producer = try KafkaProducer(properties: settings.properties, events: report)
+            }
+        } catch {
+            throw CommandFailure(kafka: error)
+        }
+        if let failure = try step({ (transactions) throws(KafkaError) in try transactions.initialize() }) {
+            throw CommandFailure(
+                .unavailable,
+                "Kafka: \(failure); a user needs the rights Write and Describe on the transactional identifier "
+                    + "\(settings.transactionalID ?? ""), and brokers without transactions need --no-transactions"
+            )
+        }
+    }
+
+    /// Jobs that are not written yet.
+    var waiting: Int { batch.count }
+
+    /// Takes a job, and writes the batch when it is full.
+    func add(_ item: RedriveItem) throws(CommandFailure) {
+        batch.append(item)
+        batchBytes += item.record.byteCount
+        let most = settings.rate.map { max(1, min(Self.mostRecords, Int($0))) } ?? Self.mostRecords
+        if batch.count >= most || batchBytes >= Self.mostBytes { try flush() }
+    }
+
+    /// Writes the jobs that wait.
+    func flush() throws(CommandFailure) {
+        let items = batch
+        batch = []
+        batchBytes = 0
+        guard !items.isEmpty else { return }
+        if transactions != nil { try writeTransaction(items) } else { try writeInSteps(items) }
+    }
+
+    /// Drops the jobs that wait, and closes the producer.
+    func close() {
+        batch = []
+        topics = [:]
+        if let transactions { transactions.close() } else { producer.close() }
+    }
+
+    // MARK: Transactions
+
+    private func writeTransaction(_ items: [RedriveItem]) throws(CommandFailure) {
+        var items = items
+        var attempts = 0
+        while !items.isEmpty {
+            attempts += 1
+            if let failure = try step({ (transactions) throws(KafkaError) in
+                try transactions.beginTransaction()
+            }) {
+                throw fault(failure)
+            }
+            // Even numbers are jobs, odd ones their entries.
+            var reports = Reports(items.count * 2)
+            var failure: TransactionFailure?
+            for (index, item) in items.enumerated() {
+                var refusal = try produce(item, number: index * 2, &reports)
+                if refusal == nil {
+                    refusal = try produce(entry(.done, item), item, number: index * 2 + 1, &reports)
+                }
+                if let error = refusal {
+                    if error.isTooLarge { reports.tooLarge = reports.tooLarge ?? index * 2 }
+                    failure = .abortable(error)
+                    break
+                }
+            }
+            if failure == nil {
+                failure = try step(reports: &reports) { (transactions) throws(KafkaError) in
+                    try transactions.commit()
+                }
+            }
+            guard let failure else {
+                for item in items { ended(item, .redriven) }
+                return
+            }
+            guard case .abortable(let error) = failure else { throw fault(failure) }
+            if let failure = try step(
+                reports: &reports,
+                { (transactions) throws(KafkaError) in
+                    try transactions.abort()
+                })
+            {
+                throw fault(failure)
+            }
+            if let number = reports.tooLarge {
+                firstError = firstError ?? reports.error ?? error
+                ended(items.remove(at: number / 2), .failed)
+            } else if attempts >= 5 {
+                throw CommandFailure(
+                    .unavailable, "Kafka refuses the transaction again and again: \(reports.error ?? error)")
+            }
+        }
+    }
+
+    private func fault(_ failure: TransactionFailure) -> CommandFailure {
+        if failure.error.isFenced {
+            return CommandFailure(
+                .unavailable,
+                "another `sluice redrive` of the same topic has begun, and Kafka has fenced this one; what this run "
+                    + "has committed is in the ledger")
+        }
+        return CommandFailure(.unavailable, "Kafka: \(failure)")
+    }
+
+    /// Runs a step of the transactions to its end; does nothing without transactions. Repeats a step as long as it can be
+    /// repeated.
+    private func step(
+        _ start: (TransactionalProducer) throws(KafkaError) -> Void
+    ) throws(CommandFailure) -> TransactionFailure? {
+        var reports = Reports(0)
+        return try step(reports: &reports, start)
+    }
+
+    private func step(
+        reports: inout Reports, _ start: (TransactionalProducer) throws(KafkaError) -> Void
+    ) throws(CommandFailure) -> TransactionFailure? {
+        guard let transactions else { return nil }
+        let deadline = ContinuousClock.now + .milliseconds(Int(Self.timeout))
+        while true {
+            do throws(KafkaError) {
+                try start(transactions)
+            } catch {
+                throw CommandFailure(kafka: error)
+            }
+            guard let result = transactions.wait(timeoutMilliseconds: Self.timeout, { reports.take($0) })
+            else {
+                throw CommandFailure(
+                    .unavailable, "Kafka's transaction coordinator didn't answer within a minute")
+            }
+            guard case .retriable = result.failure, .now < deadline else { return result.failure }
+            usleep(200_000)
+        }
+    }
+
+    // MARK: Without transactions
+
+    private func writeInSteps(_ items: [RedriveItem]) throws(CommandFailure) {
+        var items = items
+        let intents = try writeEntries(items.map { ($0, .intent) })
+        // Without its intent a job isn't produced.
+        for index in items.indices.reversed() where !intents.isDelivered[index] {
+            firstError = firstError ?? intents.error
+            ended(items.remove(at: index), .failed)
+        }
+        guard !items.isEmpty else {
+            throw CommandFailure(
+                .unavailable, "Kafka took no entry of the ledger: \(intents.error.map { "\($0)" } ?? "")")
+        }
+        var reports = Reports(items.count)
+        for (index, item) in items.enumerated() {
+            if let error = try produce(item, number: index, &reports) {
+                reports.isUnwritten[index] = true
+                reports.error = reports.error ?? error
+            }
+        }
+        flush(&reports)
+        firstError = firstError ?? reports.error
+        var entries: [(RedriveItem, RedriveState)] = []
+        for (index, item) in items.enumerated() {
+            if reports.isDelivered[index] {
+                entries.append((item, .done))
+            } else if reports.isUnwritten[index] {
+                entries.append((item, .failed))
+            }
+        }
+        let noted = try writeEntries(entries)
+        var inDoubt = 0
+        for (index, item) in items.enumerated() {
+            let end: RedriveEnd =
+                reports.isDelivered[index] ? .redriven : reports.isUnwritten[index] ? .failed : .inDoubt
+            if end == .inDoubt { inDoubt += 1 }
+            ended(item, end)
+        }
+        inDoubt += noted.isDelivered.count { !$0 }
+        if inDoubt > 0 {
+            throw CommandFailure(
+                .unavailable,
+                "Kafka didn't acknowledge \(Numbers.counted(inDoubt, "record")) in time, so later runs report as many "
+                    + "jobs as in doubt: \((reports.error ?? noted.error).map { "\($0)" } ?? "no answer")")
+        }
+    }
+
+    private func writeEntries(_ entries: [(RedriveItem, RedriveState)]) throws(CommandFailure) -> Reports {
+        var reports = Reports(entries.count)
+        for (index, (item, state)) in entries.enumerated() {
+            if let error = try produce(entry(state, item), item, number: index, &reports) {
+                reports.error = reports.error ?? error
+            }
+        }
+        flush(&reports)
+        return reports
+    }
+
+    private func flush(_ reports: inout Reports) {
+        do throws(KafkaError) {
+            try producer.flush(timeoutMilliseconds: Self.timeout) { reports.take($0) }
+        } catch {
+            if reports.error == nil { reports.error = error }
+            // Late reports would be taken for those of the next step.
+            producer.purge { reports.take($0) }
+        }
+    }
+
+    // MARK: Records
+
+    private func entry(_ state: RedriveState, _ item: RedriveItem) -> [UInt8] {
+        RedriveEntry(
+            state: state, source: item.source, destination: item.destination,
+            atMilliseconds: Int64(Date().timeIntervalSince1970 * 1_000), run: settings.run
+        ).json
+    }
+
+    /// Queues a job. Returns the error with which the producer refuses it.
+    private func produce(
+        _ item: RedriveItem, number: Int, _ reports: inout Reports
+    ) throws(CommandFailure) -> KafkaError? {
+        try produce(
+            item.destination, key: item.record.key, value: item.record.value, headers: item.record.headers,
+            partition: item.partition, number: number, &reports)
+    }
+
+    /// Queues an entry of the ledger. Returns the error with which the producer refuses it.
+    private func produce(
+        _ entry: [UInt8], _ item: RedriveItem, number: Int, _ reports: inout Reports
+    ) throws(CommandFailure) -> KafkaError? {
+        try produce(
+            settings.ledger, key: Array(item.place.description.utf8), value: entry, headers: [],
+            partition: -1, number: number, &reports)
+    }
+
+    private func produce(
+        _ name: String, key: [UInt8]?, value: [UInt8]?, headers: [(name: String, value: [UInt8]?)],
+        partition: Int32, number: Int, _ reports: inout Reports
+    ) throws(CommandFailure) -> KafkaError? {
+        let topic = try topic(name)
+        let deadline = ContinuousClock.now + .milliseconds(Int(Self.timeout))
+        while true {
+            let result = withBytes(key) { key in
+                withBytes(value) { value in
+                    producer.produce(
+                        topic, key: key, value: value, headers: headers, opaque: UInt(number),
+                        partition: partition)
+                }
+            }
+            switch result {
+            case .queued: return nil
+            case .failed(let error): return error
+            case .noTransaction:
+                return reports.error ?? .reportsMissing
+            case .queueFull:
+                producer.pollDeliveryReports(timeoutMilliseconds: 50) { reports.take($0) }
+                guard .now < deadline else {
+                    throw CommandFailure(.unavailable, "Kafka acknowledged no record within a minute")
+                }
+            }
+        }
+    }
+
+    private func topic(_ name: String) throws(CommandFailure) -> KafkaTopic {
+        if let topic = topics[name] { return topic }
+        do throws(KafkaError) {
+            let topic = try producer.topic(name)
+            topics[name] = topic
+            return topic
+        } catch {
+            throw CommandFailure(kafka: error)
+        }
+    }
+
+    private func withBytes<Result>(
+        _ bytes: [UInt8]?, _ body: (UnsafeRawBufferPointer?) -> Result
+    ) -> Result {
+        guard let bytes else { return body(nil) }
+        return bytes.withUnsafeBytes { body($0) }
+    }
+}

@@ -1,0 +1,341 @@
+import Configuration
+import Foundation
+import Kafka
+import SluiceModel
+import Testing
+
+@testable import sluice
+
+private func place(_ text: String) throws -> RecordAddress { try #require(RecordAddress(text: text)) }
+
+private func apply(_ ledger: inout RedriveLedger, _ key: String, _ value: String?) {
+    Array(key.utf8).withUnsafeBytes { key in
+        guard let value else { return ledger.apply(key: key, value: nil) }
+        Array(value.utf8).withUnsafeBytes { ledger.apply(key: key, value: $0) }
+    }
+}
+
+private let apps = RedriveApps([
+    Configuration.App(name: "news", topics: ["com.example.news"], credentials: ["a"]),
+    Configuration.App(name: "shop", topics: ["com.example.shop"], credentials: ["a"]),
+])
+
+@Suite("Redrive: ledger")
+struct RedriveLedgerTests {
+    private static func entry(_ state: RedriveState, _ source: String) throws -> String {
+        let entry = RedriveEntry(
+            state: state, source: try place(source), destination: "jobs", atMilliseconds: 1, run: "r\"1")
+        return String(decoding: entry.json, as: UTF8.self)
+    }
+
+    @Test func aFreshPlaceIsSentOnceARun() throws {
+        var ledger = RedriveLedger()
+        #expect(ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/7")) == .send)
+        #expect(ledger.decide(place: try place("dl/0/2"), source: try place("jobs/0/7")) == .sameJob)
+        #expect(ledger.decide(place: try place("dl/0/3"), source: try place("jobs/0/8")) == .send)
+    }
+
+    @Test func entriesOfEarlierRunsDecide() throws {
+        var ledger = RedriveLedger()
+        apply(&ledger, "dl/0/1", try Self.entry(.done, "jobs/0/1"))
+        apply(&ledger, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
+        apply(&ledger, "dl/0/3", try Self.entry(.intent, "jobs/0/3"))
+        apply(&ledger, "dl/0/3", try Self.entry(.done, "jobs/0/3"))
+        apply(&ledger, "dl/0/4", try Self.entry(.intent, "jobs/0/4"))
+        apply(&ledger, "dl/0/4", try Self.entry(.failed, "jobs/0/4"))
+        apply(&ledger, "dl/0/5", try Self.entry(.done, "jobs/0/5"))
+        apply(&ledger, "dl/0/5", nil)
+        #expect(ledger.count == 4)
+        #expect(ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/1")) == .redriven)
+        #expect(ledger.decide(place: try place("dl/0/2"), source: try place("jobs/0/2")) == .inDoubt)
+        #expect(ledger.decide(place: try place("dl/0/3"), source: try place("jobs/0/3")) == .redriven)
+        #expect(ledger.decide(place: try place("dl/0/4"), source: try place("jobs/0/4")) == .send)
+        #expect(ledger.decide(place: try place("dl/0/5"), source: try place("jobs/0/5")) == .send)
+        // Other dead letters of the same records.
+        #expect(ledger.decide(place: try place("dl/1/1"), source: try place("jobs/0/1")) == .sameJob)
+        #expect(ledger.decide(place: try place("dl/1/2"), source: try place("jobs/0/2")) == .inDoubt)
+        #expect(ledger.decide(place: try place("dl/1/4"), source: try place("jobs/0/4")) == .sameJob)
+    }
+
+    @Test func exceptionsSendOnPurposeButOnceARun() throws {
+        var ledger = RedriveLedger([.again, .inDoubt])
+        apply(&ledger, "dl/0/1", try Self.entry(.done, "jobs/0/1"))
+        apply(&ledger, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
+        #expect(ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/1")) == .send)
+        #expect(ledger.decide(place: try place("dl/1/1"), source: try place("jobs/0/1")) == .sameJob)
+        #expect(ledger.decide(place: try place("dl/1/2"), source: try place("jobs/0/2")) == .send)
+        #expect(ledger.decide(place: try place("dl/0/2"), source: try place("jobs/0/2")) == .sameJob)
+        var again = RedriveLedger(.again)
+        apply(&again, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
+        #expect(again.decide(place: try place("dl/0/2"), source: try place("jobs/0/2")) == .inDoubt)
+    }
+
+    @Test func unreadableEntriesKeepTheJobFromBeingSentTwice() throws {
+        var ledger = RedriveLedger()
+        apply(&ledger, "dl/0/1", "not JSON")
+        apply(&ledger, "dl/0/2", #"{"state":"of a later version","source":"jobs/0/2"}"#)
+        apply(&ledger, "no place", "{}")
+        ledger.apply(key: nil, value: nil)
+        #expect(ledger.unreadable == 2)
+        #expect(ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/1")) == .inDoubt)
+        #expect(ledger.decide(place: try place("dl/0/9"), source: try place("jobs/0/2")) == .inDoubt)
+    }
+
+    /// Random entries against a naive model: nothing with an entry `done` is sent, and no job twice in a run.
+    @Test func noJobIsSentTwice() throws {
+        var random = SeededGenerator(seed: 7)
+        for _ in 0..<200 {
+            var ledger = RedriveLedger()
+            var states: [String: RedriveState] = [:]
+            let sources = (0..<20).map { _ in "jobs/0/\(Int.random(in: 0..<12, using: &random))" }
+            for _ in 0..<30 {
+                let index = Int.random(in: 0..<20, using: &random)
+                let state = [RedriveState.done, .intent, .failed].randomElement(using: &random) ?? .done
+                apply(&ledger, "dl/0/\(index)", try Self.entry(state, sources[index]))
+                states["dl/0/\(index)"] = state
+            }
+            var sent: Set<String> = []
+            for index in (0..<20).shuffled(using: &random) {
+                let key = "dl/0/\(index)"
+                let verdict = ledger.decide(place: try place(key), source: try place(sources[index]))
+                guard verdict == .send else { continue }
+                #expect(states[key] != .done && states[key] != .intent)
+                #expect(sent.insert(sources[index]).inserted, "\(sources[index]) is sent twice")
+                let others = (0..<20).filter { sources[$0] == sources[index] }.map { states["dl/0/\($0)"] }
+                #expect(!others.contains(.done) && !others.contains(.intent), "\(key)")
+            }
+        }
+    }
+}
+
+@Suite("Redrive: conditions, period, places")
+struct RedriveRuleTests {
+    private func letter(
+        rule: String = "json", topic: String? = "com.example.news.voip", more: [(String, String?)] = []
+    ) throws -> RedriveFacts? {
+        var headers: [(name: String, value: [UInt8]?)] = [
+            ("sluice-source-topic", Array("jobs".utf8)), ("sluice-source-partition", Array("3".utf8)),
+            ("sluice-source-offset", Array("42".utf8)), ("sluice-error-rule", Array(rule.utf8)),
+        ]
+        headers += more.map { ($0.0, $0.1.map { Array($0.utf8) }) }
+        let record = JobRecord(
+            key: nil, value: nil, headers: UnsafeBufferPointer(start: nil, count: 0),
+            topic: UnsafeRawBufferPointer(start: nil, count: 0), partition: 0, offset: 0,
+            timestampMilliseconds: -1)
+        var glimpse = JobGlimpse(record)
+        glimpse.topic = topic
+        return RedriveFacts(
+            deadLetter: headers, glimpse: glimpse, place: try place("dl/0/1"), timestampMilliseconds: 5,
+            apps: apps)
+    }
+
+    private func outcome(_ more: String = "") throws -> RedriveFacts {
+        let json = """
+            {"outcome":"undeliverable","device-token":"0a0a","topic":"com.example.shop",\
+            "apns-id":"123e4567-e89b-12d3-a456-426614174000","cause":"no-credential","attempts":0,\
+            "source":{"topic":"jobs","partition":3,"offset":9},"created-at":1000,"polled-at":1001\(more),\
+            "finished-at":1042}
+            """
+        let summary = try #require(OutcomeSummary(json: Array(json.utf8)))
+        return RedriveFacts(summary, place: try place("outcomes/0/1"), timestampMilliseconds: 5, apps: apps)
+    }
+
+    @Test func differentFieldsAreAndedAndOneFieldsValuesOred() throws {
+        func matches(_ terms: String...) throws -> Bool {
+            try RedriveFilter(terms, origin: .deadLetters, apps: apps).matches(try #require(try letter()))
+        }
+        #expect(try matches())
+        #expect(try matches("app=news"))
+        #expect(try matches("rule=json", "app=news", "partition=3"))
+        #expect(try matches("rule=hex", "rule=json"))
+        #expect(try !matches("rule=hex", "app=news"))
+        #expect(try !matches("rule=json", "app=shop"))
+        #expect(try matches("topic=com.example.news.voip", "source-topic=jobs"))
+        // An empty value selects what lacks the field.
+        #expect(try matches("apns-id="))
+        #expect(try !matches("rule="))
+    }
+
+    @Test func outcomesHaveTheirOwnFields() throws {
+        let facts = try outcome()
+        func matches(_ terms: String...) throws -> Bool {
+            try RedriveFilter(terms, origin: .outcomes, apps: apps).matches(facts)
+        }
+        #expect(try matches("cause=no-credential", "app=shop", "outcome=undeliverable", "reason="))
+        #expect(try matches("apns-id=123E4567-E89B-12D3-A456-426614174000"))
+        #expect(try !matches("reason=BadTopic"))
+        #expect(facts.source == (try place("jobs/3/9")) && facts.needsSource)
+        #expect(facts.createdMilliseconds == 1_000)
+        #expect(try outcome(#","adjusted":["created-at"]"#).createdMilliseconds == nil)
+    }
+
+    @Test func mistakesNameTheFieldsAndApps() throws {
+        func mistake(
+            _ term: String, _ apps: RedriveApps, _ origin: RedriveOrigin = .deadLetters
+        ) -> String {
+            do throws(RedriveFilter.Mistake) {
+                _ = try RedriveFilter([term], origin: origin, apps: apps)
+                return ""
+            } catch {
+                return error.text
+            }
+        }
+        #expect(
+            mistake("colour=red", apps).contains(
+                "topic, push-type, apns-id, partition, source-topic, rule, field"))
+        #expect(mistake("cause=x", apps).contains("no field `cause` of dead letters"))
+        #expect(mistake("rule=x", apps, .outcomes).contains("no field `rule` of outcomes"))
+        #expect(mistake("rule", apps).contains("expected FIELD=VALUE"))
+        #expect(mistake("app=sport", apps).contains("it has news, shop"))
+        #expect(mistake("app=news", RedriveApps([])).contains("add --config"))
+    }
+
+    @Test func deadLettersWithoutAPlaceAreNone() throws {
+        #expect(try letter(more: [("sluice-source-partition", "x")]) == nil)
+        #expect(try letter(more: [("sluice-source-offset", nil)]) == nil)
+        #expect(try letter(more: [("sluice-source-offset", "-1")]) == nil)
+        #expect(try letter()?.needsSource == false)
+        #expect(try letter(more: [("sluice-error-value-omitted", "MSG_SIZE_TOO_LARGE")])?.needsSource == true)
+    }
+
+    @Test func topicsOfAllPushTypesHaveTheirApp() {
+        for type in PushType.allCases {
+            #expect(apps.app(of: "com.example.shop\(type.topicSuffix)") == "shop")
+        }
+        #expect(apps.app(of: "com.example") == nil)
+        #expect(apps.app(of: ".voip") == nil)
+    }
+
+    @Test func periodsChooseOffsets() {
+        let all = RedrivePeriod()
+        #expect(all.offsets(low: 5, high: 9, since: nil, until: nil) == 5..<9)
+        #expect(all.contains(-1))
+        let since = RedrivePeriod(since: 100)
+        #expect(since.offsets(low: 5, high: 9, since: 7, until: nil) == 7..<9)
+        #expect(since.offsets(low: 5, high: 9, since: 3, until: nil) == 5..<9)
+        // Without an answer a long log has nothing new, and a short one is read.
+        #expect(since.offsets(low: 5, high: 9, since: nil, until: nil) == 5..<9)
+        #expect(since.offsets(low: 0, high: 1_000_000, since: nil, until: nil) == 1_000_000..<1_000_000)
+        let until = RedrivePeriod(until: 200)
+        #expect(until.offsets(low: 5, high: 9, since: nil, until: 7) == 5..<7)
+        #expect(until.offsets(low: 5, high: 9, since: nil, until: nil) == 5..<9)
+        #expect(until.offsets(low: 5, high: 9, since: nil, until: 2) == 5..<5)
+        #expect(until.offsets(low: 9, high: 5, since: nil, until: nil) == 9..<9)
+        let both = RedrivePeriod(since: 100, until: 200)
+        #expect(both.contains(100) && both.contains(199) && !both.contains(200) && !both.contains(99))
+        #expect(!both.contains(-1))
+    }
+
+    @Test func instantsAreAgesOrTimes() {
+        #expect(RedrivePeriod.instant("2h", now: 10_000_000) == 2_800_000)
+        #expect(RedrivePeriod.instant("2026-03-01T12:00:00Z", now: 0) == 1_772_366_400_000)
+        #expect(RedrivePeriod.instant("2026-03-01T13:00:00+01:00", now: 0) == 1_772_366_400_000)
+        #expect(RedrivePeriod.instant("2026-03-01T12:00:00.250Z", now: 0) == 1_772_366_400_250)
+        for text in ["", "yesterday", "2026-03-01", "9999999999999h"] {
+            #expect(RedrivePeriod.instant(text, now: 0) == nil, "\(text)")
+        }
+    }
+
+    @Test func itemsKeepTheRecordWithoutTheHeadersOfSluice() throws {
+        let facts = try #require(try letter())
+        func header(_ name: String, _ value: String) -> (name: String, value: [UInt8]?) {
+            (name, Array(value.utf8))
+        }
+        var record = RecordCopy(
+            key: [1], value: [2],
+            headers: [
+                header("apns-topic", "x"), header("sluice-error-rule", "json"), ("x-null", nil),
+                header("sluice-source-topic", "jobs"), header("sluice-redriven", "dl/0/0;count=2"),
+            ])
+        let item = RedriveItem(record, of: facts, destination: nil) { _ in 4 }
+        #expect(item.record.headers.map(\.name) == ["apns-topic", "x-null", "sluice-redriven"])
+        #expect(item.record.headers.last?.value == Array("dl/0/1;count=3".utf8))
+        #expect(item.count == 3 && item.destination == "jobs" && item.partition == 3)
+        #expect(item.record.key == [1] && item.record.value == [2])
+        // The partition is kept only where it exists, in the topic it belongs to.
+        #expect(RedriveItem(record, of: facts, destination: nil) { _ in 3 }.partition == -1)
+        #expect(RedriveItem(record, of: facts, destination: "other") { _ in 9 }.partition == -1)
+        record.headers = [header("sluice-redriven", "nonsense")]
+        #expect(RedriveItem(record, of: facts, destination: nil) { _ in 4 }.count == 1)
+    }
+
+    @Test func reportsHideTextThatLooksLikeAToken() throws {
+        var tally = RedriveTally(isDryRun: true)
+        let token = String(repeating: "0a", count: 32)
+        let facts = try #require(try letter(topic: token, more: [("apns-id", token)]))
+        tally.addSelected(facts)
+        tally.add(.redriven, RedriveTally.Group(facts))
+        tally.addExample(facts)
+        let text = tally.lines(of: .deadLetters).joined() + "\(tally.document(of: .deadLetters))"
+        #expect(!text.contains(token) && text.contains("(hidden)"))
+    }
+
+    @Test func groupsAreBounded() throws {
+        var tally = RedriveTally(isDryRun: false)
+        for number in 0..<1_500 {
+            tally.addSelected(try #require(try letter(topic: "com.example.\(number)")))
+        }
+        let groups = try #require(tally.document(of: .deadLetters)["groups"] as? [[String: Any]])
+        #expect(groups.count <= RedriveTally.mostGroups + 1)
+        #expect(groups.reduce(0) { $0 + ($1["selected"] as? Int ?? 0) } == 1_500)
+    }
+}
+
+@Suite("Redrive: reading the sources")
+struct SourcePlanTests {
+    private let partition = TopicPartition("jobs", 0)
+
+    private func plan(_ offsets: [Int64], low: Int64 = 0, high: Int64 = 100_000) -> SourcePlan {
+        SourcePlan(
+            offsets.map { RecordAddress(topic: "jobs", partition: 0, offset: $0) },
+            watermarks: [partition: Watermarks(low: low, high: high)])
+    }
+
+    @Test func recordsOutsideOfTheLogAreGone() {
+        let plan = plan([5, 20, 100, 7], low: 6, high: 100)
+        #expect(plan.gone == [0, 2])
+        #expect(plan.starts == [TopicPartitionOffset(partition, .offset(7))])
+        let other = SourcePlan(
+            [RecordAddress(topic: "gone", partition: 0, offset: 1)], watermarks: [:])
+        #expect(other.gone == [0] && other.isFinished)
+    }
+
+    @Test func readsInOrderAndJumpsOverGaps() {
+        var plan = plan([50_000, 10, 12])
+        #expect(plan.read(partition, offset: 10) == .init(candidate: 1))
+        #expect(plan.read(partition, offset: 11) == .init())
+        #expect(plan.read(partition, offset: 12) == .init(candidate: 2, step: .jump(50_000)))
+        // The log begins behind the wanted offset, or a record is missing.
+        #expect(plan.read(partition, offset: 50_001) == .init(gone: [0], step: .finished))
+        #expect(plan.isFinished)
+        #expect(plan.read(partition, offset: 50_002) == .init(step: .finished))
+    }
+
+    @Test func theRestOfAnEndedPartitionIsGone() {
+        var plan = plan([10, 12, 13])
+        #expect(plan.read(partition, offset: 10).candidate == 0)
+        #expect(plan.ended(partition) == [1, 2])
+        #expect(plan.ended(partition) == [])
+        #expect(plan.isFinished)
+    }
+
+    /// Random logs with holes: each candidate is found or gone, exactly once.
+    @Test func everyCandidateHasOneEnd() {
+        var random = SeededGenerator(seed: 3)
+        for _ in 0..<300 {
+            let log = (0..<Int64(200)).filter { _ in Int.random(in: 0..<4, using: &random) > 0 }
+            let wanted = Array(Set((0..<30).map { _ in Int64.random(in: 0..<220, using: &random) }))
+            let low = log.first ?? 0
+            var plan = plan(wanted, low: low, high: 200)
+            var ends = plan.gone.map { ($0, false) }
+            for offset in log where !plan.isFinished {
+                let answer = plan.read(partition, offset: offset)
+                ends += answer.gone.map { ($0, false) }
+                if let candidate = answer.candidate { ends.append((candidate, true)) }
+            }
+            ends += plan.ended(partition).map { ($0, false) }
+            #expect(ends.map(\.0).sorted() == Array(wanted.indices))
+            for (candidate, isFound) in ends { #expect(isFound == log.contains(wanted[candidate])) }
+        }
+    }
+}

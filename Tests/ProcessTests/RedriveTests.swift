@@ -1,0 +1,300 @@
+import Foundation
+import Kafka
+import KafkaTestSupport
+import SluiceModel
+import TestSupport
+import Testing
+
+/// Kafka with the topics of a redrive.
+private struct RedriveBed {
+    static let partitions = 4
+    let kafka: TestKafka
+
+    init() throws {
+        kafka = try TestKafka([
+            ("jobs", Self.partitions), ("dead-letters", Self.partitions), ("outcomes", Self.partitions),
+            ("dead-letters-ledger", 1), ("outcomes-ledger", 1),
+        ])
+    }
+
+    /// Starts a redrive of dead letters.
+    func start(_ arguments: [String]) throws -> ChildProcess {
+        try ChildProcess(Executables.sluice, self.arguments + arguments)
+    }
+
+    private var arguments: [String] {
+        [
+            "redrive", "-b", kafka.bootstrapServers, "--dead-letters", "--topic",
+            kafka.topic("dead-letters"), "--ledger", kafka.topic("dead-letters-ledger"), "--json",
+        ]
+    }
+
+    func redrive(_ more: String...) throws -> Report {
+        Report(try ChildProcess.run(Executables.sluice, arguments + more))
+    }
+
+    /// Produces dead letters whose keys are their numbers.
+    func produce(_ numbers: Range<Int>, rule: String, source: Range<Int>? = nil) throws {
+        try kafka.produce(
+            to: "dead-letters",
+            numbers.map { number in
+                NewRecord(
+                    key: "device-\(number)", value: #"{"aps":{"alert":"number \#(number)"}}"#,
+                    headers: [
+                        ("apns-topic", "com.example.news"), ("apns-push-type", "alert"),
+                        ("x-number", "\(number)"), ("sluice-error-field", "apns-topic"),
+                        ("sluice-error-rule", rule), ("sluice-error-message", "is wrong"),
+                        ("sluice-source-topic", kafka.topic("jobs")),
+                        ("sluice-source-partition", "\(number % Self.partitions)"),
+                        ("sluice-source-offset", "\(1_000_000 + number)"),
+                        ("sluice-source-timestamp", "-1"),
+                    ])
+            })
+    }
+
+    /// Number of records of a topic.
+    func count(_ topic: String, partitions: Int = Self.partitions) throws -> Int {
+        let admin = try KafkaAdmin(properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers))
+        return try (0..<Int32(partitions)).reduce(0) {
+            $0 + Int(try admin.watermarks(of: TopicPartition(kafka.topic(topic), $1)).high)
+        }
+    }
+
+    /// Reads the jobs topic to its end.
+    func jobs() throws -> [ReadRecord] {
+        let total = try count("jobs")
+        let reader = try TopicReader(kafka, "jobs", partitions: Self.partitions)
+        try eventually("\(total) jobs are read") {
+            reader.poll()
+            return reader.records.count >= total
+        }
+        return reader.records
+    }
+}
+
+/// End of `sluice redrive --json`.
+private struct Report {
+    let exit: ChildProcess.Exit
+    let error: String
+    private let document: [String: Any]
+
+    init(_ result: (exit: ChildProcess.Exit, standardOutput: String, standardError: String)) {
+        exit = result.exit
+        error = result.standardError
+        document =
+            (try? JSONSerialization.jsonObject(with: Data(result.standardOutput.utf8))) as? [String: Any]
+            ?? [:]
+    }
+
+    subscript(name: String) -> Int? { document[name] as? Int }
+}
+
+@Suite("Redrive, as a process")
+struct RedriveTests {
+    @Test(arguments: [true, false])
+    func tenThousandDeadLettersAreRedrivenOnce(usesTransactions: Bool) throws {
+        let bed = try RedriveBed()
+        try bed.produce(0..<10_000, rule: "topic-suffix")
+        try bed.produce(10_000..<12_000, rule: "json")
+        let more = usesTransactions ? "--transactions" : "--no-transactions"
+
+        let dry = try bed.redrive("--where", "rule=topic-suffix", "--dry-run", more)
+        #expect(dry.exit == .status(0), "\(dry.error)")
+        #expect(dry["read"] == 12_000 && dry["selected"] == 10_000 && dry["redriven"] == 10_000)
+        #expect(try bed.count("jobs") == 0 && bed.count("dead-letters-ledger", partitions: 1) == 0)
+
+        let first = try bed.redrive("--where", "rule=topic-suffix", more)
+        #expect(first.exit == .status(0), "\(first.error)")
+        #expect(first["redriven"] == 10_000)
+        let second = try bed.redrive("--where", "rule=topic-suffix", more)
+        #expect(second.exit == .status(0), "\(second.error)")
+        #expect(second["redriven"] == 0 && second["redriven-before"] == 10_000)
+
+        let jobs = try bed.jobs()
+        let numbers = Set(jobs.compactMap { $0.header("x-number") })
+        #expect(jobs.filter { $0.header("x-number") != nil }.count == 10_000 && numbers.count == 10_000)
+        for job in jobs where job.key != nil {
+            let number = try #require(job.header("x-number").flatMap { Int($0) })
+            #expect(number < 10_000)
+            #expect(
+                job.keyText == "device-\(number)" && job.valueText?.contains("number \(number)\"") == true)
+            #expect(
+                job.headers.map(\.name) == ["apns-topic", "apns-push-type", "x-number", "sluice-redriven"])
+            #expect(job.partition == Int32(number % RedriveBed.partitions))
+            let mark = try #require(job.header("sluice-redriven").flatMap { RedrivenMark(text: $0) })
+            #expect(mark.place.topic == bed.kafka.topic("dead-letters") && mark.count == 1)
+        }
+        // On purpose, and the rest.
+        #expect(try bed.redrive("--where", "rule=topic-suffix", "--again", more)["redriven"] == 10_000)
+        #expect(try bed.redrive(more)["redriven"] == 2_000)
+    }
+
+    @Test func anInterruptedRunIsContinuedExactlyOnce() throws {
+        let bed = try RedriveBed()
+        try bed.produce(0..<4_000, rule: "json")
+        let run = try bed.start(["--rate", "2000"])
+        try run.waits(for: "some jobs are redriven") { try bed.count("jobs") > 500 }
+        run.signal(SIGINT)
+        #expect(try run.wait() == .status(75), "\(run.standardError)")
+        let before = try bed.jobs().filter { $0.key != nil }.count
+        #expect(before > 0 && before < 4_000)
+        let rest = try bed.redrive()
+        #expect(rest.exit == .status(0), "\(rest.error)")
+        #expect(rest["redriven-before"] == before && rest["redriven"] == 4_000 - before)
+        let numbers = try bed.jobs().compactMap { $0.header("x-number") }
+        #expect(numbers.count == 4_000 && Set(numbers).count == 4_000)
+    }
+
+    @Test func aKilledRunLeavesJobsInDoubtAndSendsNoneTwice() throws {
+        let bed = try RedriveBed()
+        try bed.produce(0..<4_000, rule: "json")
+        var killed = 0
+        // A kill may hit between two batches, and leave none in doubt.
+        for _ in 0..<3 where killed < 3_000 {
+            let run = try bed.start(["--no-transactions", "--rate", "1000"])
+            let before = killed
+            try run.waits(for: "some jobs are redriven") { try bed.count("jobs") > before + 200 }
+            run.signal(SIGKILL)
+            #expect(try run.wait() == .signal(SIGKILL))
+            killed = try bed.count("jobs")
+        }
+        let rest = try bed.redrive("--no-transactions")
+        #expect(rest.exit == .status(0), "\(rest.error)")
+        let numbers = try bed.jobs().compactMap { $0.header("x-number") }
+        #expect(Set(numbers).count == numbers.count, "a job was sent twice")
+        let inDoubt = try #require(rest["in-doubt"])
+        #expect(numbers.count + inDoubt >= 4_000, "a job was lost without a report")
+        #expect(numbers.count <= 4_000)
+        // On purpose, jobs in doubt are sent, and nothing remains.
+        #expect(try bed.redrive("--no-transactions", "--in-doubt", "send")["redriven"] == inDoubt)
+        #expect(Set(try bed.jobs().compactMap { $0.header("x-number") }).count == 4_000)
+    }
+
+    /// Only real brokers drop the records of a killed run's open transaction.
+    @Test(.enabled(if: TestKafka.realBrokers != nil))
+    func aKilledRunWithTransactionsIsContinuedExactlyOnce() throws {
+        let bed = try RedriveBed()
+        try bed.produce(0..<4_000, rule: "json")
+        let run = try bed.start(["--rate", "2000"])
+        try run.waits(for: "some jobs are redriven") { try bed.count("jobs") > 500 }
+        run.signal(SIGKILL)
+        _ = try run.wait()
+        let rest = try bed.redrive()
+        #expect(rest.exit == .status(0), "\(rest.error)")
+        let reader = try TopicReader(bed.kafka, "jobs", partitions: RedriveBed.partitions)
+        try eventually("all jobs") {
+            reader.poll()
+            return reader.records.count >= 4_000
+        }
+        let numbers = reader.records.compactMap { $0.header("x-number") }
+        #expect(numbers.count == 4_000 && Set(numbers).count == 4_000)
+    }
+
+    @Test func omittedValuesAreReadAtTheSourceAndDoubledDeadLettersOnce() throws {
+        let bed = try RedriveBed()
+        let large = String(repeating: "x", count: 20_000)
+        try bed.kafka.produce(
+            to: "jobs",
+            [
+                NewRecord(key: "k0", value: "first", partition: 2),
+                NewRecord(key: "k1", value: large, headers: [("apns-topic", "a.b")], partition: 2),
+            ])
+        func letter(_ offset: Int, partition: Int = 2, omitted: Bool = true) -> NewRecord {
+            NewRecord(
+                key: "k1", value: omitted ? nil : "whole",
+                headers: [
+                    ("apns-topic", "a.b"), ("sluice-error-rule", "payload-size"),
+                    ("sluice-source-topic", bed.kafka.topic("jobs")),
+                    ("sluice-source-partition", "\(partition)"), ("sluice-source-offset", "\(offset)"),
+                ] + (omitted ? [("sluice-error-value-omitted", "MSG_SIZE_TOO_LARGE")] : []),
+                partition: 0)
+        }
+        try bed.kafka.produce(
+            to: "dead-letters",
+            [
+                letter(1), letter(1), letter(7), letter(0, partition: 77), letter(5, omitted: false),
+                NewRecord(key: "k", value: "no dead letter", partition: 0),
+            ])
+        let report = try bed.redrive()
+        #expect(report.exit == .status(0), "\(report.error)")
+        #expect(report["redriven"] == 2 && report["same-job"] == 1 && report["gone"] == 2)
+        #expect(report["unreadable"] == 1)
+        let jobs = try bed.jobs()
+        #expect(jobs.filter { $0.valueText == large && $0.header("sluice-redriven") != nil }.count == 1)
+        #expect(jobs.filter { $0.valueText == "whole" }.count == 1)
+        #expect(jobs.count == 4)
+    }
+
+    @Test func undeliverableJobsAreRedrivenFromTheirSources() throws {
+        try withBed(BedOptions(partitions: 3)) { bed in
+            let worker = try bed.start()
+            var random = SeededGenerator(seed: 5)
+            // No credential serves this environment.
+            try bed.produce(
+                (0..<300).map { number in
+                    var push = PushDescription(
+                        deviceToken: random.hexadecimal(bytes: 32), topic: "com.example.news",
+                        payload: Array(#"{"aps":{"alert":"number \#(number)"}}"#.utf8))
+                    push.environment = "production"
+                    return JobEncoder.binary(push)
+                })
+            try bed.outcomes.wait(for: 300, of: worker)
+            let sample = try #require(bed.outcomes.outcomes.first)
+            func forged(_ offset: Int64, id: String) -> NewRecord {
+                NewRecord(
+                    key: "0a0a",
+                    value: """
+                        {"outcome":"undeliverable","device-token":"0a0a","topic":"com.example.news","apns-id":"\(id)",\
+                        "cause":"no-credential","message":"m","attempts":0,"source":{"topic":"\(sample.sourceTopic)",\
+                        "partition":0,"offset":\(offset)},"created-at":1,"polled-at":1,"finished-at":1}
+                        """)
+            }
+            let id = "123e4567-e89b-12d3-a456-426614174000"
+            try bed.kafka.produce(to: "outcomes", [forged(100_000, id: id), forged(3, id: id)])
+            let path = try bed.directory.write(bed.configuration(), to: "redrive.yaml")
+            func redrive(_ more: String...) throws -> Report {
+                Report(
+                    try ChildProcess.run(
+                        Executables.sluice,
+                        [
+                            "redrive", "-c", path, "--outcomes", "undeliverable", "--where", "app=news",
+                            "--where", "cause=no-credential", "--json",
+                        ] + more))
+            }
+            let dry = try redrive("--dry-run")
+            #expect(
+                dry["gone"] == 1
+                    && (dry["redriven"] ?? 0) + (dry["differs"] ?? 0) + (dry["same-job"] ?? 0) == 301)
+            let first = try redrive()
+            #expect(first.exit == .status(0), "\(first.error)")
+            // The forged outcome names another job's place: whichever is read first is looked up.
+            #expect(first["gone"] == 1 && (first["redriven"] ?? 0) >= 299)
+            let redriven = try #require(first["redriven"])
+            try bed.outcomes.wait(for: 301 + redriven, of: worker)
+            // The redriven jobs failed again, with outcomes of their own.
+            let second = try redrive()
+            #expect(second["redriven"] == redriven && second["redriven-repeatedly"] == redriven)
+            #expect((second["redriven-before"] ?? 0) >= redriven)
+            try bed.outcomes.wait(for: 301 + 2 * redriven, of: worker)
+            #expect(bed.pushes().isEmpty)
+        }
+    }
+
+    @Test func wrongOptionsAreNamed() throws {
+        func failure(_ arguments: String...) throws -> (ChildProcess.Exit, String) {
+            let result = try ChildProcess.run(
+                Executables.sluice, ["redrive", "-b", "127.0.0.1:1"] + arguments)
+            return (result.exit, result.standardError)
+        }
+        let unknown = try failure("--dead-letters", "--where", "colour=red")
+        #expect(unknown.0 == .status(64) && unknown.1.contains("the fields are app, topic, push-type"))
+        #expect(try failure().0 == .status(64))
+        #expect(try failure("--dead-letters", "--outcomes", "expired").0 == .status(64))
+        let kind = try failure("--outcomes", "accepted")
+        #expect(kind.0 == .status(64) && kind.1.contains("undeliverable, rejected, expired"))
+        #expect(try failure("--dead-letters", "--since", "soon").0 == .status(64))
+        #expect(try failure("--dead-letters", "--rate", "0").0 == .status(64))
+        #expect(try failure("--dead-letters", "--to", "sluice.dead-letters").0 == .status(78))
+        #expect(try failure("--dead-letters").0 == .status(69))
+    }
+}
