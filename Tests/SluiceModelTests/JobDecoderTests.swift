@@ -203,7 +203,7 @@ import Testing
         #expect(
             decode([("kind", "cancel"), ("apns-collapse-id", "a"), ("apns-topic", "com.example.app")])
                 == control(.cancel, "collapse a", topic: "com.example.app"))
-        for event in ["online", "offline", "unregistered"] {
+        for event in ["online", "offline", "unregistered", "erase"] {
             #expect(decode([("kind", "device"), ("event", event)]) == control(.device, event))
         }
         #expect(

@@ -149,6 +149,7 @@ enum OwnedJob: Equatable {
                 case .online: "online"
                 case .offline: "offline"
                 case .unregistered: "unregistered"
+                case .erase: "erase"
                 case .receipt(let id): "receipt \(id)"
                 case .tokenChanged(let token): "token \(token.text)"
                 }

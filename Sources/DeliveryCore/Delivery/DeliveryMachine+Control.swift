@@ -145,7 +145,7 @@ extension DeliveryMachine {
     }
 
     /// Forgets a device's presence. Its held items are sent.
-    private mutating func forget(_ device: UInt32, _ presence: UInt32, at now: DeliveryTime) {
+    mutating func forget(_ device: UInt32, _ presence: UInt32, at now: DeliveryTime) {
         presences.remove(presence)
         devices.entries[Int(device)].presence = Self.noSlot
         if devices.entries[Int(device)].pending == 0 {

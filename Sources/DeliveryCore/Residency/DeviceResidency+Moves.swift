@@ -141,6 +141,17 @@ extension DeviceResidency {
         return change.number
     }
 
+    /// Forgets the token changes from and to a device. Returns the numbers under which the owner keeps their tokens.
+    public mutating func forgetChanges(of device: DeviceKey) -> [Int] {
+        let known = pastChanges.filter { $0.key == device || $0.value.to == device }
+        for (old, change) in known {
+            pastChanges[old] = nil
+            // No device has this key, so that the number is taken again only in its turn.
+            pastDevices[change.number] = DeviceKey(high: 0, low: 0)
+        }
+        return known.values.map(\.number)
+    }
+
     /// Returns the change of the device's token after this moment; nil when none is known. Two such events come
     /// through two partitions, and the later event may come first.
     public func change(of device: DeviceKey, after occurredMilliseconds: Int64) -> PastChange? {

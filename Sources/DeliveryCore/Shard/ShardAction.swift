@@ -30,6 +30,8 @@ public enum ShardAction: Equatable, BitwiseCopyable, Sendable {
     /// Write a device's presence into a partition's part of the store, with the next batch. `item` is the slot of a
     /// push of this device, ``DeliveryMachine/noSlot`` when none is in memory.
     case keepPresence(KnownPresence, in: UInt16, item: UInt32)
+    /// Remove a device's presence from a partition's part of the store and from the changelog, because its data is erased.
+    case forgetPresence(DeviceKey, in: UInt16)
     /// Remember the new token of the event for a later ``readdress(_:)``.
     case noteMove(UInt32)
     /// Address the push to the new token of its device from here on: the noted token, or the token of the event.

@@ -200,6 +200,21 @@ extension ShardMachine {
             device, occurredMilliseconds: occurredMilliseconds, origin: RecordOrigin(place), at: now)
     }
 
+    /// Ends all pending items of a device whose data is to be erased, and removes its presence from memory and store. An
+    /// item in flight ends with its attempt.
+    /// - Returns: the number of items that end, and the numbers of token changes whose tokens the owner forgets.
+    public mutating func erase(
+        _ device: DeviceKey, _ place: RecordPlace, at now: DeliveryTime
+    ) -> (count: Int, changes: [Int]) {
+        let count = delivery.erase(device, origin: RecordOrigin(place), at: now)
+        guard hasStore else { return (count, []) }
+        // Any partition can have a copy of the presence, which went with an item.
+        for slot in partitions.indices where isBegun(UInt16(slot)) {
+            forgetPresence(of: device, in: UInt16(slot))
+        }
+        return (count, residency.forgetChanges(of: device))
+    }
+
     /// Moves a device's items to its new token. Returns the number of items that move.
     /// ``remember(_:to:occurredMilliseconds:_:)`` and ``moveOn(_:after:at:)`` follow.
     public mutating func tokenChanged(

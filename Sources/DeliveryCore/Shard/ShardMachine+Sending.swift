@@ -67,10 +67,14 @@ extension ShardMachine {
     // MARK: Pauses
 
     /// Pauses topics, by the owner's numbers, because an operator has paused them.
-    public mutating func pause(topics: [UInt16], at now: DeliveryTime) { delivery.pause(topics: topics, at: now) }
+    public mutating func pause(topics: [UInt16], at now: DeliveryTime) {
+        delivery.pause(topics: topics, at: now)
+    }
 
     /// Resumes topics that an operator had paused.
-    public mutating func resume(topics: [UInt16], at now: DeliveryTime) { delivery.resume(topics: topics, at: now) }
+    public mutating func resume(topics: [UInt16], at now: DeliveryTime) {
+        delivery.resume(topics: topics, at: now)
+    }
 
     /// Returns whether an operator has paused the topic.
     public func isPaused(topic: UInt16) -> Bool { delivery.isPaused(topic: topic) }

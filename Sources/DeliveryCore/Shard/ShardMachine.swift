@@ -203,6 +203,10 @@ public struct ShardMachine: ~Copyable {
         }
     }
 
+    mutating func forgetPresence(of device: DeviceKey, in slot: UInt16) {
+        followers.append(.forgetPresence(device, in: slot))
+    }
+
     mutating func reportReturned(_ partitionSlot: UInt16) { followers.append(.gaveBack(partitionSlot)) }
 
     /// Frees the slot of an item that has ended, was given back or was evicted.

@@ -50,6 +50,8 @@ extension Shard {
             case .keep(let slot): freedBytes += jobs[slot].pointee.moveToOwnMemory()
             case .put(let slot): if let writing = machine.writing { write(slot, writing) }
             case .keepPresence(let known, let slot, let item): keepPresence(known, in: slot, item, context)
+            case .forgetPresence(let device, let slot):
+                if let token = context.deviceToken { forgetPresence(of: device, token: token, in: slot) }
             case .noteMove(let slot): if let token = context.newToken { jobs[slot].pointee.keepToken(token) }
             case .readdress(let slot): readdress(slot, isStored: machine.isStored(slot), context)
             case .depart(let slot): if let item = machine.departing { depart(slot, item, context) }

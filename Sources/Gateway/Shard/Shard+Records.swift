@@ -275,6 +275,7 @@ extension Shard {
         case .offline: count = machine.offline(device, occurredMilliseconds: occurred, place, at: now)
         case .unregistered:
             count = machine.unregistered(device, occurredMilliseconds: occurred, place, at: now)
+        case .erase: count = erase(device, place)
         case .receipt(let id):
             count = machine.receipt(
                 device, notificationKey: plan.hasher.notification(id), occurredMilliseconds: occurred, place,
@@ -291,6 +292,13 @@ extension Shard {
         }
         act(context)
         return (.applied, count.map { UInt32(clamping: $0) })
+    }
+
+    /// Ends a device's pushes, and forgets its presence and its tokens.
+    private func erase(_ device: DeviceKey, _ place: RecordPlace) -> Int {
+        let (count, changes) = machine.erase(device, place, at: now)
+        for number in changes { storage?.forgetToken(number: number) }
+        return count
     }
 
     /// Withdraws a topic's pushes with the collapse identifier, in every environment that pushes have named. A topic that
@@ -352,7 +360,7 @@ extension ControlJob.Detail {
     var kind: JobKind {
         switch self {
         case .cancelCollapseIdentifier, .cancelNotification: .cancel
-        case .online, .offline, .unregistered, .receipt, .tokenChanged: .device
+        case .online, .offline, .unregistered, .erase, .receipt, .tokenChanged: .device
         }
     }
 

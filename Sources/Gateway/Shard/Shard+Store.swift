@@ -163,11 +163,18 @@ extension Shard {
     private func forgetPresence(
         _ load: RequestedLoad, token: UnsafeRawBufferPointer, _ storage: ShardStore
     ) {
-        guard let handle = storage.handle(load.partitionSlot) else { return }
-        storage.forget(handle, load.device)
+        forgetPresence(of: load.device, token: token, in: load.partitionSlot)
+    }
+
+    /// Removes a presence from the store and the changelog.
+    /// - Parameter token: token of the device; empty when the store doesn't know the token.
+    func forgetPresence(of device: DeviceKey, token: UnsafeRawBufferPointer, in slot: UInt16) {
+        guard let storage, let handle = storage.handle(slot) else { return }
+        storage.forget(handle, device)
+        askForTurnEnd()
         guard outcomes.hasChangelog, !token.isEmpty else { return }
         let key = storage.key { ChangelogKey.device(deviceToken: token).encode(into: &$0) }
-        change(load.partitionSlot, handle, key, nil)
+        change(slot, handle, key, nil)
     }
 
     // MARK: Ends

@@ -109,6 +109,13 @@ final class ShardStore: TimerHandler {
         pastTokens[number] = Array(token)
     }
 
+    /// Overwrites and frees the token of a past token change.
+    func forgetToken(number: Int) {
+        guard pastTokens.indices.contains(number) else { return }
+        for index in pastTokens[number].indices { pastTokens[number][index] = 0 }
+        pastTokens[number] = []
+    }
+
     func pastToken(_ number: Int) -> [UInt8] { pastTokens.indices.contains(number) ? pastTokens[number] : [] }
 
     // MARK: The batch

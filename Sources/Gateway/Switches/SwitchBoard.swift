@@ -69,7 +69,8 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         let events = EventRelay()
         if case .topic(let name, let reader, _) = home {
             let consumer = try KafkaConsumer(properties: reader, topics: []) { events.target?($0) }
-            try consumer.assign([TopicPartitionOffset(TopicPartition(name, 0), .beginning)])
+            // Not `.beginning`: librdkafka 2.0.2 would ask for its offset, and closing the client might not return then.
+            try consumer.assign([TopicPartitionOffset(TopicPartition(name, 0), .offset(0))])
             self.consumer = consumer
         }
         readWakeup = try loop.makeWakeup { [unowned self] in read() }

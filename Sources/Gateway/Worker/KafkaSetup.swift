@@ -103,6 +103,7 @@ struct KafkaSetup {
         guard store.hasChangelog, try hasSwitchesTopic(logger) else { return file }
         var reader = changelogReader
         reader["enable.partition.eof"] = "true"
+        // The first record may be gone.
         reader["auto.offset.reset"] = "earliest"
         // Little memory is enough, because the topic has a record for each switch.
         reader["queued.max.messages.kbytes"] = "1024"

@@ -166,6 +166,8 @@ public struct ControlJob {
         case cancelNotification(APNSID)
         /// The device reports its state.
         case online, offline, unregistered
+        /// All data of the device is to be erased.
+        case erase
         /// The device reports the arrival of the notification with this `apns-id`.
         case receipt(APNSID)
         /// Pending items move to this device token.

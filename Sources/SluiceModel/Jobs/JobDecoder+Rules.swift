@@ -136,7 +136,7 @@ extension JobDecoder {
     private func deviceDetail(_ fields: borrowing JobFields) throws(JobError) -> ControlJob.Detail {
         guard let event = fields[.event].flatMap({ DeviceEvent(name: $0) }) else {
             throw fields.error(
-                .event, .choice, "must be online, offline, receipt, token-changed or unregistered")
+                .event, .choice, "must be online, offline, receipt, token-changed, unregistered or erase")
         }
         if event != .receipt, fields[.apnsID] != nil {
             throw fields.error(.apnsID, .onlyWith, "is only for event: receipt")
@@ -148,6 +148,7 @@ extension JobDecoder {
         case .online: return .online
         case .offline: return .offline
         case .unregistered: return .unregistered
+        case .erase: return .erase
         case .receipt:
             guard let apnsID = try fields.apnsID(.apnsID) else {
                 throw fields.error(
@@ -166,7 +167,7 @@ extension JobDecoder {
 
 /// Kinds of device events: the `event` field.
 public enum DeviceEvent: UInt8, CaseIterable, Sendable {
-    case online, offline, receipt, tokenChanged, unregistered
+    case online, offline, receipt, tokenChanged, unregistered, erase
 
     /// Value of the field `event`.
     public var name: StaticString {
@@ -176,6 +177,7 @@ public enum DeviceEvent: UInt8, CaseIterable, Sendable {
         case .receipt: "receipt"
         case .tokenChanged: "token-changed"
         case .unregistered: "unregistered"
+        case .erase: "erase"
         }
     }
 

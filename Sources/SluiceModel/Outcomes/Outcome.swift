@@ -10,7 +10,7 @@ public enum OutcomeKind: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     case expired
     /// A newer job of the same identity replaced the push.
     case superseded
-    /// A `cancel` withdrew the push.
+    /// A `cancel` or `erase` withdrew the push.
     case cancelled
     /// Sluice gave up, or doesn't support the job's request.
     case undeliverable
@@ -52,6 +52,8 @@ public enum OutcomeCause: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     case deviceLimit
     /// The device token is no longer registered, according to the answer to another push or a device event.
     case deviceUnregistered
+    /// The data of the job's device was erased.
+    case deviceErased
     /// The store's copy of the job exceeds a limit of this version. A newer version wrote the copy, or it is damaged.
     case notSendable
 
@@ -64,6 +66,7 @@ public enum OutcomeCause: UInt8, CaseIterable, BitwiseCopyable, Sendable {
         case .noCredential: "no-credential"
         case .deviceLimit: "device-limit"
         case .deviceUnregistered: "device-unregistered"
+        case .deviceErased: "device-erased"
         case .notSendable: "not-sendable"
         }
     }
@@ -77,6 +80,7 @@ public enum OutcomeCause: UInt8, CaseIterable, BitwiseCopyable, Sendable {
         case .noCredential: "no credential is configured for this topic and environment"
         case .deviceLimit: "too many pushes are pending for this device"
         case .deviceUnregistered: "the device token is no longer registered"
+        case .deviceErased: "the data of the device was erased"
         case .notSendable: "the stored push exceeds a limit of this version of Sluice"
         }
     }

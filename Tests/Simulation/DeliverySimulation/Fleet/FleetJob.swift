@@ -5,7 +5,7 @@ import StreamScheduling
 /// A record of the jobs topic, with what an observer outside of the workers has seen of it.
 struct FleetJob {
     enum Kind: UInt8 {
-        case push, cancel, online, offline, receipt, tokenChanged, unregistered
+        case push, cancel, online, offline, receipt, tokenChanged, unregistered, erase
         /// Not decodable: a dead letter follows.
         case invalid
     }

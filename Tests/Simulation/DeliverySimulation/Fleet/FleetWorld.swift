@@ -242,6 +242,7 @@ final class FleetWorld {
                 (subject, token) = receipts.remove(at: draw.below(receipts.count))
             } else {
                 kind = draw.chance(30) ? .unregistered : draw.chance(600) ? .online : .offline
+                if kind == .unregistered, bounds.faults.contains(.erase), number % 2 == 0 { kind = .erase }
             }
         } else if draw.chance(scenario.tokenChangePerMille), usedTokens < keys.count {
             kind = .tokenChanged
@@ -402,7 +403,8 @@ final class FleetWorld {
         case .growth: growJobs()
         case .retention: retainJobs()
         case .recreation: makeJobsAnew()
-        case .failedOrder, .lostAnswer, .badAnswer, .presence, .tokenChange, .cancel, .invalidRecord, .pause:
+        case .failedOrder, .lostAnswer, .badAnswer, .presence, .tokenChange, .cancel, .invalidRecord, .pause,
+            .erase:
             break
         }
     }

@@ -85,7 +85,7 @@ extension ShardProcess {
         case .suspended: world.coverage.reached(.topicSuspended)
         case .resumed: world.coverage.reached(.topicResumed)
         case .probeWanted: world.coverage.reached(.probeWanted)
-        case .enqueue, .dequeue, .gaveBack, .giveBackChange: break
+        case .enqueue, .dequeue, .gaveBack, .giveBackChange, .forgetPresence: break
         }
     }
 

@@ -26,7 +26,7 @@ extension ShardProcess {
             }
             guard !isDone(record) else { return }
             admit(record, job)
-        case .cancel, .online, .offline, .receipt, .tokenChanged, .unregistered:
+        case .cancel, .online, .offline, .receipt, .tokenChanged, .unregistered, .erase:
             if !isLoaded, let handle = mustWait(record, job) {
                 events[handle] = .record(record)
                 return
@@ -93,6 +93,11 @@ extension ShardProcess {
         case .unregistered:
             _ = machine.unregistered(key, occurredMilliseconds: occurred, place, at: now)
             act()
+        case .erase:
+            world.note("process # erases token #", process.serial, job.token)
+            for number in machine.erase(key, place, at: now).changes { pastTokens[number] = -1 }
+            act()
+            checkErased(job.token, before: record)
         case .tokenChanged:
             let new = world.keys[job.subject]
             _ = machine.tokenChanged(key, to: new, occurredMilliseconds: occurred, place, at: now)
@@ -103,6 +108,21 @@ extension ShardProcess {
             }
             moveOn(new, after: occurred)
         case .push, .invalid: break
+        }
+    }
+
+    /// Checks that an erasure leaves nothing of the device in memory but pushes in flight.
+    private func checkErased(_ token: Int, before record: Incoming) {
+        if machine.delivery.knowsPresence(of: world.keys[token]) {
+            world.broken(
+                .rightOutcome, "process \(process.serial) knows the presence of erased token \(token)")
+        }
+        for (slot, copy) in held.enumerated()
+        where copy.job >= 0 && copy.address == token && copy.slot == record.slot
+            && copy.offset < record.offset && !inFlight.contains(where: { Int($0.slot) == slot })
+        {
+            world.broken(
+                .rightOutcome, "process \(process.serial) keeps job \(copy.job) of erased token \(token)")
         }
     }
 

@@ -64,14 +64,17 @@ extension ShardProcess {
     }
 
     private func forgetPresence(_ load: RequestedLoad) {
-        guard let part = stored[load.partitionSlot]?.part, let token = world.token(of: load.device)
-        else { return }
         world.coverage.reached(.presenceForgotten)
+        forgetPresence(of: load.device, in: load.partitionSlot)
+    }
+
+    func forgetPresence(of device: DeviceKey, in slot: UInt16) {
+        guard let part = stored[slot]?.part, let token = world.token(of: device) else { return }
         world.note(
             "process # forgets the presence of token # in partition #", process.serial, token,
             Int(part.partition))
         batch.writes.append((part, .forget(token: token)))
-        if hasChangelog { change(load.partitionSlot, part, .forget(token: token)) }
+        if hasChangelog { change(slot, part, .forget(token: token)) }
     }
 
     /// Requests the removal of items whose outcomes are safe.

@@ -296,6 +296,7 @@ final class ShardProcess {
         case .giveBackChange(let handle): giveBackChange(handle)
         case .put(let slot): if let writing = machine.writing { write(slot, writing) }
         case .keepPresence(let known, let slot, _): keepPresence(known, in: slot)
+        case .forgetPresence(let device, let slot): forgetPresence(of: device, in: slot)
         case .noteMove(let slot): if newToken >= 0 { held[Int(slot)].noted = newToken }
         case .readdress(let slot): readdress(slot, isStored: machine.isStored(slot), newToken)
         case .depart(let slot): depart(slot, newToken)

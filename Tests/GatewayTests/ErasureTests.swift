@@ -1,0 +1,112 @@
+import Configuration
+import DeliveryCore
+import Foundation
+import Kafka
+import KafkaTestSupport
+import RetryStore
+import SluiceModel
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+/// Erasure of a device's data, in memory, store and changelog.
+struct ErasureTests {
+    /// Keys of the changelog that name a device and have a value, as compaction leaves them.
+    private func keys(of device: String, in changelog: TopicReader) -> Int {
+        changelog.poll()
+        var left: [String: Bool] = [:]
+        for record in changelog.records {
+            guard let key = record.key, key.firstRange(of: Array(device.utf8)) != nil else { continue }
+            left["\(record.partition) \(key)"] = record.value != nil
+        }
+        return left.values.count { $0 }
+    }
+
+    @Test func nothingIsLeftInMemoryStoreAndChangelog() throws {
+        try withBed { bed in
+            let worker = try bed.worker {
+                $0.store = .init(
+                    directory: bed.directory.file("store"), after: .seconds(1), changelog: .on,
+                    transactions: .off)
+                $0.delivery.shards = 2
+            }
+            var random = SeededGenerator(seed: 81)
+            let (erased, other) = (random.hexadecimal(bytes: 32), random.hexadecimal(bytes: 32))
+            let jobs = try [erased, other].flatMap { device in
+                [try event("offline", of: device)]
+                    + ["a", "b", "c"].map { id in held("secret", to: device) { $0.collapseIdentifier = id } }
+            }
+            try bed.produce(jobs)
+            try worker.waitUntilEvicted(devices: 2)
+            let changelog = try TopicReader(bed.kafka, "changelog", partitions: WorkerBed.partitions)
+            try eventually("the changelog has both devices") {
+                keys(of: erased, in: changelog) == 4 && keys(of: other, in: changelog) == 4
+            }
+
+            try bed.produce([try event("erase", of: erased)])
+            let outcomes = try bed.waitForOutcomes(2 + 4)
+            let own = outcomes.filter { $0.deviceToken == erased }
+            #expect(own.filter { $0.kind == .cancelled && $0.cause == "device-erased" }.count == 3)
+            #expect(own.contains { $0.kind == .applied && $0.count == 3 })
+
+            let store = try #require(worker.store)
+            try eventually("the store has nothing of the device") { try left(of: erased, in: store) == 0 }
+            try eventually("the changelog has a tombstone for all of it") {
+                keys(of: erased, in: changelog) == 0
+            }
+            #expect(try left(of: other, in: store) == 4 && keys(of: other, in: changelog) == 4)
+            #expect(worker.snapshot().totals.evictedDevices == 1)
+
+            // The next owner has nothing of it either.
+            bed.stop(worker)
+            let next = try bed.worker {
+                $0.store = .init(
+                    directory: bed.directory.file("other"), after: .seconds(1), changelog: .on,
+                    transactions: .off)
+            }
+            try eventually("the other device is restored") { next.snapshot().totals.evictedDevices == 1 }
+            let restored = try #require(next.store)
+            #expect(try left(of: erased, in: restored) == 0)
+        }
+    }
+
+    /// Items and presences of a device in all partitions.
+    private func left(of device: String, in store: RetryStore) throws -> Int {
+        let answer = Answer()
+        store.read { reader throws(RetryStoreError) in
+            var count = 0
+            for partition in reader.partitions {
+                let token = Array(device.utf8)
+                count += try Self.left(of: token, partition, reader)
+            }
+            return count
+        } completion: {
+            answer.set($0)
+        }
+        return try eventually("the store is read") { answer.value }.get()
+    }
+
+    private static func left(
+        of token: [UInt8], _ partition: Int32, _ reader: StoreReader
+    ) throws(RetryStoreError) -> Int {
+        let result = token.withUnsafeBytes { token in
+            Result { () throws(RetryStoreError) in
+                var count = try reader.device(of: partition, token: token) == nil ? 0 : 1
+                try reader.visitItems(of: partition, token: token) { _ in
+                    count += 1
+                    return true
+                }
+                return count
+            }
+        }
+        return try result.get()
+    }
+
+    private final class Answer: Sendable {
+        private let result = Mutex<Result<Int, RetryStoreError>?>(nil)
+        var value: Result<Int, RetryStoreError>? { result.withLock { $0 } }
+        func set(_ new: Result<Int, RetryStoreError>) { result.withLock { $0 = new } }
+    }
+}
