@@ -73,7 +73,7 @@ struct AdminEndpointTests {
         stand.endpoints.detach()
         #expect(try stand.get("/readyz").status == 503)
         #expect(try stand.get("/livez").status == 200)
-        for path in ["/metrics", "/store", "/store/summary", "/store/device?token=ab"] {
+        for path in ["/metrics", "/store", "/store/summary", "/store/device?token=ab", "/trace?token=ab"] {
             #expect(try stand.get(path).status == 503)
         }
     }

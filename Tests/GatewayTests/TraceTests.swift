@@ -185,6 +185,55 @@ struct TraceTests {
         }
     }
 
+    /// The search of a shard takes several turns of its loop.
+    @Test func pushAmongManyIsFound() throws {
+        try withBed { bed in
+            let worker = try bed.worker { $0.delivery.shards = 1 }
+            let endpoint = try Endpoint(worker)
+            let later = Int64(Date().timeIntervalSince1970) * 1000 + 3_000_000
+            let count = 2 * Shard.slotsTraced + 100
+            try bed.produce(
+                (1...count).map { number in
+                    job(number, to: device("aa", number)) { $0.deliverAtMilliseconds = later }
+                })
+            try eventually("all pushes wait", timeout: .seconds(60)) {
+                worker.snapshot().totals.count(in: .scheduled) == count
+            }
+            for number in [1, Shard.slotsTraced + 7, count] {
+                #expect(try endpoint.push(id(number), in: "scheduled")["shard"] as? Int == 0)
+            }
+            let unknown = try endpoint.get("apns-id=\(id(count + 1))")
+            #expect(unknown.status == 404)
+            let memory = (unknown.json["searched"] as? [String: [String: Any]])?["memory"]
+            #expect(memory?["slots"] as? Int == count)
+        }
+    }
+
+    /// A credential without a connection, while another has one.
+    @Test func pushesOfACredentialWithoutConnection() throws {
+        try withBed { bed in
+            let (other, caFile) = try bed.anotherSimulator()
+            let worker = try bed.worker { configuration in
+                configuration.store = .init(
+                    directory: bed.directory.file("store"), after: .seconds(1), changelog: .off)
+                var credential = configuration.credentials[0]
+                credential.name = "away"
+                credential.endpoint = .init(
+                    environment: .custom, host: "localhost", port: Int(other.port), caFile: caFile)
+                configuration.credentials.append(credential)
+                configuration.apps.append(
+                    Configuration.App(name: "other", topics: ["com.example.other"], credentials: ["away"]))
+            }
+            other.stop()
+            let endpoint = try Endpoint(worker)
+            try bed.produce([
+                job(1, to: device("aa", 1)) { $0.topic = "com.example.other" }, job(2, to: device("aa", 2)),
+            ])
+            let waiting = try endpoint.push(id(1), in: "credential-unavailable")
+            #expect(waiting["credential"] as? String == "away")
+        }
+    }
+
     @Test func pushesInTheStoreAreFound() throws {
         try withBed(simulator: {
             $0.deviceRules = [.init(prefix: "dead", reason: .topicDisallowed)]

@@ -149,6 +149,26 @@ struct TraceRuleTests {
                 == "waits for its next attempt (w:1); 2 attempts; last answer 503 Shutdown; stored")
     }
 
+    @Test func endedJobsNeedNoWorkers() throws {
+        var ended = TracedJob(place)
+        ended.outcome = TracedJob.Ended(outcome(first, "accepted", offset: 7), place: place)
+        var report = TraceReport(
+            jobs: [ended], searches: [], replies: [WorkerReply(worker: "w:1", failure: "no connection")],
+            isLimited: false, isTruncated: false, limit: 12, now: 2_000_000)
+        #expect(report.advice.isEmpty)
+        report.jobs.append(TracedJob(place))
+        #expect(report.advice.count == 1)
+    }
+
+    @Test func committedOffsetTellsOfARecord() {
+        var job = TracedJob(place)
+        job.stages = [.committed(place, 7, group: "g")]
+        #expect(job.state == "uncommitted")
+        job.stages = [.committed(place, 8, group: "g")]
+        #expect(job.state == "committed")
+        #expect(job.milestones(now: 0).last?.text.hasSuffix("(group g)") == true)
+    }
+
     @Test func damagedAnswersAreNoPushes() throws {
         for name in ["apns-id", "state", "source"] {
             #expect(try reply { $0[name] = nil }.pushes.isEmpty)
@@ -182,9 +202,9 @@ struct TraceRuleTests {
             #expect(text.contains(part), "\(part) is missing: \(text)")
         }
         #expect(!text.contains("0123456789abcdef"))
-        #expect(!report.isComplete && !report.isKafkaAway)
+        #expect(!report.isComplete && report.kafkaFailure == nil)
         report.searches[0].failure = "away"
-        #expect(report.isKafkaAway)
+        #expect(report.kafkaFailure == "away")
         #expect(report.document["found"] as? Int == 0)
     }
 

@@ -144,7 +144,7 @@ struct TraceCommand: ParsableCommand {
             workers: TraceWorkers(addresses: try addresses(configuration), patience: .seconds(timeout)),
             cluster: try kafka.cluster(configuration?.kafka), jobs: jobsTopic ?? topics.jobs,
             outcomes: outcomesTopic ?? topics.outcomes, deadLetters: deadLettersTopic ?? topics.deadLetters,
-            period: try period(now: Self.now), limit: limit)
+            group: configuration?.kafka.groupID, period: try period(now: Self.now), limit: limit)
         let run = TraceRun(settings, stop: stop)
         run.run()
         let report = TraceReport(
@@ -157,7 +157,8 @@ struct TraceCommand: ParsableCommand {
             for line in report.lines where !Terminal.output(line) { break }
         }
         guard report.jobs.isEmpty else { return }
-        throw CommandFailure(report.isKafkaAway ? .unavailable : .failure)
+        if let fault = report.kafkaFailure { throw CommandFailure(.unavailable, fault) }
+        throw CommandFailure(.failure)
     }
 
     private static var now: Int64 { Int64(Date().timeIntervalSince1970 * 1_000) }

@@ -19,17 +19,24 @@ extension KafkaCluster {
     /// - Throws: when there is no such topic, or the brokers don't answer.
     func uncommitted(_ topic: String, group: String) throws(CommandFailure) -> Int {
         let marks = try watermarks(of: topic)
+        let partitions = marks.indices.map { TopicPartition(topic, Int32($0)) }
+        return try committed(partitions, group: group).reduce(0) { sum, offset in
+            let mark = marks[Int(offset.topicPartition.partition)]
+            return sum + Int(mark.high - max(mark.low, offset.offset ?? mark.low))
+        }
+    }
+
+    /// Returns the offsets that a group has committed of partitions.
+    /// - Throws: when the brokers don't answer.
+    func committed(
+        _ partitions: [TopicPartition], group: String
+    ) throws(CommandFailure) -> [CommittedOffset] {
         do throws(KafkaError) {
             var properties = properties
             properties["group.id"] = group
             let consumer = try KafkaConsumer(properties: properties, topics: []) { _ in }
             defer { consumer.close() }
-            let partitions = marks.indices.map { TopicPartition(topic, Int32($0)) }
-            let committed = try consumer.committed(partitions, timeoutMilliseconds: 10_000)
-            return committed.reduce(0) { sum, offset in
-                let mark = marks[Int(offset.topicPartition.partition)]
-                return sum + Int(mark.high - max(mark.low, offset.offset ?? mark.low))
-            }
+            return try consumer.committed(partitions, timeoutMilliseconds: 10_000)
         } catch {
             throw CommandFailure(.unavailable, "Kafka: \(error)")
         }

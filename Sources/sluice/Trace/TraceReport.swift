@@ -26,8 +26,10 @@ struct TraceReport {
             && replies.allSatisfy { $0.failure == nil && $0.isComplete }
     }
 
-    /// True when no topic could be read.
-    var isKafkaAway: Bool { !searches.isEmpty && searches.allSatisfy { $0.failure != nil } }
+    /// Fault of the first topic when no topic could be read; nil otherwise.
+    var kafkaFailure: String? {
+        searches.allSatisfy { $0.failure != nil } ? searches.first?.failure : nil
+    }
 
     // MARK: Text
 
@@ -99,9 +101,12 @@ struct TraceReport {
             let age = max(now - since, 0)
             list.append("--since \(Self.longer(age)), if the job is older than \(Self.span(age))")
         }
-        if replies.isEmpty { list.append("--url with the admin endpoint of each worker") }
-        if replies.contains(where: { $0.failure != nil }) {
-            list.append("the workers that did not answer, again, or their addresses with --url")
+        // Workers know nothing of jobs that have ended.
+        if jobs.isEmpty || jobs.contains(where: { $0.outcome == nil && $0.deadLetter == nil }) {
+            if replies.isEmpty { list.append("--url with the admin endpoint of each worker") }
+            if replies.contains(where: { $0.failure != nil }) {
+                list.append("the workers that did not answer, again, or their addresses with --url")
+            }
         }
         if jobs.isEmpty, deviceToken == nil {
             list.append("--device-token, if the producer names another apns-id or none")

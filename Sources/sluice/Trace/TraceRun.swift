@@ -16,6 +16,8 @@ final class TraceRun {
         var jobs: String
         var outcomes: String
         var deadLetters: String
+        /// Consumer group of the workers; nil when it isn't known.
+        var group: String?
         /// Period in which jobs were produced.
         var period: RecordPeriod
         /// Most records to read in all.
@@ -68,23 +70,49 @@ final class TraceRun {
 
     // MARK: Workers
 
+    /// Workers that have answered. A silent worker would take the whole patience again.
+    private var answering: TraceWorkers {
+        let silent = Set(replies.filter { $0.failure != nil }.map(\.worker))
+        return TraceWorkers(
+            addresses: settings.workers.addresses.filter { !silent.contains("\($0)") },
+            patience: settings.workers.patience)
+    }
+
     /// Asks the workers for successors without an outcome.
     private func askForSuccessors() {
         for identifier in book.missing where identifier != settings.identifier {
-            for reply in settings.workers.ask(identifier, deviceToken: nil) { book.take(reply) }
+            for reply in answering.ask(identifier, deviceToken: nil) { book.take(reply) }
         }
     }
 
-    /// Asks the workers for the progress of records whose jobs have neither ended nor are known to a worker.
+    /// Asks workers and group for the progress of records whose jobs have neither ended nor are known to a worker.
     private func askForStages() {
-        let open = book.sorted.filter { $0.outcome == nil && $0.deadLetter == nil && $0.pushes.isEmpty }
+        let open = book.sorted.filter {
+            $0.outcome == nil && $0.deadLetter == nil && $0.pushes.isEmpty && !$0.isGone
+        }
         for job in open.prefix(Self.mostStages) {
-            guard let identifier = job.identifier, !job.isGone else { continue }
-            for reply in settings.workers.ask(identifier, deviceToken: nil, record: job.source) {
+            guard let identifier = job.identifier else { continue }
+            for reply in answering.ask(identifier, deviceToken: nil, record: job.source) {
                 book.take(reply)
                 guard let stage = reply.stage else { continue }
                 book.note(job.source) { $0.stages.append(stage) }
             }
+        }
+        addCommitted(open.map(\.source))
+    }
+
+    private func addCommitted(_ sources: [RecordAddress]) {
+        guard let group = settings.group, !sources.isEmpty else { return }
+        let partitions = Set(sources.map { TopicPartition($0.topic, $0.partition) })
+        // Without an answer the group's progress is left out; the topics' own faults are reported.
+        guard let committed = try? settings.cluster.committed(partitions.sorted(), group: group) else {
+            return
+        }
+        let offsets = Dictionary(
+            committed.map { ($0.topicPartition, $0.offset ?? 0) }, uniquingKeysWith: { first, _ in first })
+        for source in sources {
+            guard let offset = offsets[TopicPartition(source.topic, source.partition)] else { continue }
+            book.note(source) { $0.stages.append(.committed(source, offset, group: group)) }
         }
     }
 

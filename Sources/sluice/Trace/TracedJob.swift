@@ -172,7 +172,11 @@ struct TracedJob: Sendable {
                     "sent again by \(push.worker), attempt \(Numbers.grouped(push.attempts))")
             }
             add("deliver-at", push.deliverAt, "deliver-at")
-            if push.until != push.deliverAt { add("until", push.until, "end of the wait") }
+            if push.until != push.deliverAt {
+                add(
+                    "until", push.until,
+                    push.state == "topic-stopped" ? "next probe of the topic" : "end of the wait")
+            }
             add("expires", push.expiresAt, "expires")
         }
     }

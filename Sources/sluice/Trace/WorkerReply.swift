@@ -61,14 +61,26 @@ struct WorkerPush: Sendable {
     }
 }
 
-/// Progress of a record in a worker's answer to `/trace`.
+/// Progress of a record in a worker's answer to `/trace`, or by the group's committed offset.
 struct WorkerStage: Sendable {
-    /// Address of the worker's endpoint.
+    /// Address of the worker's endpoint, or the group.
     var worker: String
     var source: RecordAddress
     /// State as a code, and as text.
     var state: String
     var text: String
+}
+
+extension WorkerStage {
+    /// Progress of a record by its group's committed offset.
+    static func committed(_ source: RecordAddress, _ offset: Int64, group: String) -> WorkerStage {
+        let isCommitted = source.offset < offset
+        return WorkerStage(
+            worker: "group \(group)", source: source, state: isCommitted ? "committed" : "uncommitted",
+            text: isCommitted
+                ? "the record is committed: the job has ended, or a worker's store has it"
+                : "the record is not committed: the job waits in Kafka, or a worker has it")
+    }
 }
 
 /// A worker's answer to `/trace`, or the cause for which there is none.
