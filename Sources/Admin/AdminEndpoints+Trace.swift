@@ -134,7 +134,7 @@ extension AdminEndpoints {
 }
 
 extension TraceFindings {
-    /// Searches the store's partitions, `chunk` items at once, until the deadline.
+    /// Searches the store's partitions, `chunk` items at once, until the deadline, or until an `apns-id` is found.
     /// - Parameter counted: partitions to look into; nil for all.
     fileprivate mutating func search(
         _ store: RetryStore, _ query: TraceQuery, counted: Set<Int32>?, chunk: Int, routes: TraceRoutes,
@@ -143,12 +143,13 @@ extension TraceFindings {
         let partitions = try await store.reading { $0.partitions }.filter {
             counted?.contains($0) != false && (query.partition == nil || query.partition == $0)
         }
-        var items = 0
+        var extent = StoreExtent(partitions: partitions)
         for partition in partitions {
             var cursor: ItemKey?
             repeat {
                 guard .now < deadline else {
-                    self.store = .read(partitions: partitions, items: items, isComplete: false)
+                    extent.isComplete = false
+                    self.store = .read(extent)
                     return
                 }
                 let after = cursor
@@ -157,11 +158,17 @@ extension TraceFindings {
                         of: partition, after: after, from: reader, query, most: chunk, routes: routes)
                 }
                 for push in part.pushes { add(push) }
-                items += part.items
+                extent.items += part.items
+                extent.unreadable += part.unreadable
+                if part.isCut { extent.isComplete = false }
                 cursor = part.last
+                if query.deviceToken == nil, !pushes.isEmpty {
+                    self.store = .read(extent)
+                    return
+                }
             } while cursor != nil
         }
-        self.store = .read(partitions: partitions, items: items, isComplete: true)
+        self.store = .read(extent)
     }
 }
 
@@ -170,8 +177,12 @@ private struct StorePart: Sendable {
     var pushes: [TracedPush] = []
     /// Items read.
     var items = 0
+    /// Items that could not be read as a push.
+    var unreadable = 0
     /// Key to go on behind; nil at the end.
     var last: ItemKey?
+    /// True when the device has more items than are read.
+    var isCut = false
 
     init(
         of partition: Int32, after: ItemKey?, from reader: StoreReader, _ query: TraceQuery, most: Int,
@@ -189,8 +200,10 @@ private struct StorePart: Sendable {
         let failure: RetryStoreError? = token.withUnsafeBytes { token in
             do throws(RetryStoreError) {
                 try reader.visitItems(of: partition, token: token) { item in
+                    isCut = items == most
+                    guard !isCut else { return false }
                     take(item, query, partition, routes)
-                    return items < most
+                    return true
                 }
                 return nil
             } catch {
@@ -206,9 +219,11 @@ private struct StorePart: Sendable {
         items += 1
         guard query.isPlace(partition, item.key.offset) else { return }
         withUnsafeTemporaryAllocation(byteCount: StoredPush.longestToken, alignment: 1) { text in
-            guard let stored = try? StoredPush(decoding: item.push, tokenText: text),
-                query.notification.map({ $0 == stored.push.apnsID }) ?? true
-            else { return }
+            guard let stored = try? StoredPush(decoding: item.push, tokenText: text) else {
+                unreadable += 1
+                return
+            }
+            guard query.notification.map({ $0 == stored.push.apnsID }) ?? true else { return }
             pushes.append(TracedPush(stored, due: item.due, routes: routes))
         }
     }

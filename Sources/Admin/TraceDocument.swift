@@ -37,6 +37,11 @@ enum TraceDocument {
         document["error"] =
             "the worker has \(subject) in memory or store: it has ended, has not been read yet, or is another "
             + "worker's; `sluice trace` also searches Kafka"
+        if case .read(let extent) = findings.store, extent.unreadable > 0 {
+            document["error"] =
+                "no readable push was found; \(extent.unreadable) of \(extent.items) items of the store can't be "
+                + "read, see `sluice inspect store --verify`"
+        }
         return (404, document)
     }
 
@@ -48,10 +53,11 @@ enum TraceDocument {
         switch findings.store {
         case .none: store["text"] = "the worker has no store"
         case .notNeeded: store["text"] = "not searched, because memory has the push"
-        case .read(let partitions, let items, let isComplete):
-            store["partitions"] = partitions.map { Int($0) }
-            store["items"] = items
-            store["complete"] = isComplete
+        case .read(let extent):
+            store["partitions"] = extent.partitions.map { Int($0) }
+            store["items"] = extent.items
+            store["complete"] = extent.isComplete
+            if extent.unreadable > 0 { store["unreadable"] = extent.unreadable }
         case .failed(let text): store["error"] = text
         }
         return ["memory": memory, "store": store]

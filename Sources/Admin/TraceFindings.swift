@@ -2,6 +2,18 @@ import DeliveryCore
 import Gateway
 import SluiceModel
 
+/// Extent of a search of the store.
+struct StoreExtent: Equatable {
+    /// Partitions to search.
+    var partitions: [Int32]
+    /// Items read.
+    var items = 0
+    /// Items that could not be read as a push; any of them may be the one looked for.
+    var unreadable = 0
+    /// False when the time was over before the end.
+    var isComplete = true
+}
+
 /// Pushes that a search has found in a worker, and the parts of the worker that were searched.
 struct TraceFindings {
     /// Search of the store.
@@ -11,7 +23,7 @@ struct TraceFindings {
         /// The store was not searched, because memory has the push.
         case notNeeded
         /// The partitions were read, as far as the time allowed.
-        case read(partitions: [Int32], items: Int, isComplete: Bool)
+        case read(StoreExtent)
         /// The store could not be read.
         case failed(String)
     }
@@ -41,7 +53,7 @@ struct TraceFindings {
         guard hasAll, silent.isEmpty, ended.isEmpty else { return false }
         return switch store {
         case .none, .notNeeded: true
-        case .read(_, _, let isComplete): isComplete
+        case .read(let extent): extent.isComplete
         case .failed: false
         }
     }

@@ -350,6 +350,47 @@ struct TraceTests {
         #expect(third.answer()?.status == 404)
     }
 
+    @Test func unreadableItemsOfTheStoreAreReported() {
+        var findings = TraceFindings()
+        findings.take([.intake(nil), .shard(0, ShardTrace())], loops: ["kafka", "shard-0"])
+        func answer() -> (status: Int, document: [String: Any]) {
+            TraceDocument.answer(
+                findings, of: TraceQuery(notification: APNSID(high: 1, low: 2)), jobsTopic: "jobs",
+                worker: [:], now: 0)
+        }
+        findings.store = .read(StoreExtent(partitions: [0], items: 9))
+        #expect(answer().status == 404)
+        findings.store = .read(StoreExtent(partitions: [0], items: 9, unreadable: 2))
+        #expect((answer().document["error"] as? String)?.contains("2 of 9 items") == true)
+        findings.store = .read(StoreExtent(partitions: [0], items: 9, isComplete: false))
+        #expect(answer().status == 503)
+        findings.store = .failed("the disk is gone")
+        #expect(answer().status == 503)
+    }
+
+    /// The store suspends pushes for two causes, of which the shards know the present ones.
+    @Test func suspendedPushesHaveTheStateOfTheirTopic() {
+        func state(_ change: (inout ShardTrace) -> Void) -> TracedPush.State? {
+            var findings = TraceFindings()
+            var trace = ShardTrace()
+            change(&trace)
+            findings.take([.intake(nil), .shard(0, trace)], loops: ["kafka", "shard-0"])
+            var push = draft(.stored(.suspended))
+            push.topic = "com.example.news"
+            push.route = TracedRoute(app: "news", credential: "team", environment: "production")
+            findings.add(push)
+            findings.add(push)
+            findings.explainSuspended()
+            #expect(findings.pushes.count == 1, "a record counts once")
+            return findings.pushes.first?.state
+        }
+        #expect(state { _ in } == .stored(.suspended))
+        #expect(state { $0.unavailable = ["other"] } == .stored(.suspended))
+        #expect(state { $0.unavailable = ["team"] } == .pending(.credentialUnavailable))
+        let stop = TopicStop(topic: "com.example.news", cause: .tokens, probeMilliseconds: 5)
+        #expect(state { $0.stops = [stop] } == .pending(.topicStopped(.tokens)))
+    }
+
     @Test func eachStateHasACodeOfItsOwn() {
         let causes: [PendingCause] = [
             .stream, .inFlight, .blocked(behind: 1), .deviceLimited, .coalescing, .retrying, .scheduled,
