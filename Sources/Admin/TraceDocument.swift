@@ -173,6 +173,17 @@ enum TraceDocument {
                 "waits because its topic is stopped: \(reason)"
                     + (push.untilMilliseconds == nil ? "" : "; next probe\(next)")
             )
+        case .topicPaused:
+            return (
+                "paused",
+                "waits because an operator has paused its app, its topic or its credential; `sluice ctl status` shows "
+                    + "the pauses"
+            )
+        case .sendingPaused:
+            return (
+                "sending-paused",
+                "waits because an operator has paused all sending; `sluice ctl status` shows the pauses"
+            )
         case .credentialUnavailable:
             return ("credential-unavailable", "waits because its credential has no connection to APNs")
         }
@@ -203,7 +214,7 @@ enum TraceDocument {
             (.limit, "the worker is at its limit of jobs or bytes"),
             (.window, "an old job holds the partition's watermark"),
             (.share, "the partition's held jobs take more than its share of the limit"),
-            (.store, "the store can't take more"),
+            (.store, "the store can't take more"), (.allPaused, "an operator has paused all sending"),
         ]
         return texts.filter { reasons.contains($0.0) }.map(\.1)
     }

@@ -98,7 +98,7 @@ struct TraceFindings {
     mutating func explainSuspended() {
         for index in pushes.indices where pushes[index].state == .stored(.suspended) {
             if let stop = stops.first(where: { $0.topic == pushes[index].topic }) {
-                pushes[index].state = .pending(.topicStopped(stop.cause))
+                pushes[index].state = .pending(stop.cause)
                 pushes[index].untilMilliseconds = stop.probeMilliseconds
             } else if let route = pushes[index].route, unavailable.contains(route.credential) {
                 pushes[index].state = .pending(.credentialUnavailable)

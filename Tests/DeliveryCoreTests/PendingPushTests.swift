@@ -87,10 +87,24 @@ struct PendingPushTests {
             #expect(waiting?.cause == .topicStopped(.refusal))
             #expect((waiting?.untilMilliseconds ?? 0) > harness.now.wallMilliseconds)
         }
-        #expect(harness.machine.stop(ofTopic: 0, at: harness.now)?.cause == .refusal)
+        #expect(harness.machine.stop(ofTopic: 0, at: harness.now)?.cause == .topicStopped(.refusal))
         #expect(harness.machine.stop(ofTopic: 7, at: harness.now) == nil)
         harness.pass(milliseconds: 900_000)
         #expect(harness.machine.stop(ofTopic: 0, at: harness.now)?.probe == nil, "a probe is under way")
+    }
+
+    @Test func pausedTopicIsNotAStoppedOne() {
+        var harness = DeliveryHarness()
+        harness.push("a")
+        harness.machine.pause(topics: [0], at: harness.now)
+        harness.drain()
+        #expect(pending(harness, "a")?.cause == .topicPaused)
+        #expect(pending(harness, "a")?.untilMilliseconds == nil)
+        #expect(harness.machine.stop(ofTopic: 0, at: harness.now)?.cause == .topicPaused)
+        harness.machine.resume(topics: [0], at: harness.now)
+        harness.drain()
+        #expect(pending(harness, "a")?.cause == .stream)
+        #expect(harness.machine.stop(ofTopic: 0, at: harness.now) == nil)
     }
 
     @Test func storedPushHasTheTimeOfItsReturn() {

@@ -209,6 +209,24 @@ struct TraceTests {
         }
     }
 
+    @Test func pausedPushesNameTheOperator() throws {
+        try withBed { bed in
+            let worker = try bed.worker { configuration in
+                configuration.store = .init(
+                    directory: bed.directory.file("store"), after: .seconds(1), changelog: .off)
+            }
+            let endpoint = try Endpoint(worker)
+            worker.switches.change(.app("news"), isPaused: true, by: "test", note: "why") { _ in }
+            try bed.produce([job(1, to: device("aa", 1))])
+            let paused = try endpoint.push(id(1), in: "paused")
+            #expect((paused["text"] as? String)?.contains("operator") == true)
+            try worker.waitUntilEvicted(devices: 1)
+            #expect(try endpoint.push(id(1), in: "paused")["in"] as? String == "store")
+            worker.switches.change(.app("news"), isPaused: false, by: "test", note: "why") { _ in }
+            #expect(try bed.waitForOutcomes(1).first?.kind == .accepted)
+        }
+    }
+
     /// A credential without a connection, while another has one.
     @Test func pushesOfACredentialWithoutConnection() throws {
         try withBed { bed in
@@ -387,14 +405,15 @@ struct TraceTests {
         #expect(state { _ in } == .stored(.suspended))
         #expect(state { $0.unavailable = ["other"] } == .stored(.suspended))
         #expect(state { $0.unavailable = ["team"] } == .pending(.credentialUnavailable))
-        let stop = TopicStop(topic: "com.example.news", cause: .tokens, probeMilliseconds: 5)
+        let stop = TopicStop(topic: "com.example.news", cause: .topicStopped(.tokens), probeMilliseconds: 5)
         #expect(state { $0.stops = [stop] } == .pending(.topicStopped(.tokens)))
     }
 
     @Test func eachStateHasACodeOfItsOwn() {
         let causes: [PendingCause] = [
             .stream, .inFlight, .blocked(behind: 1), .deviceLimited, .coalescing, .retrying, .scheduled,
-            .held(.offline), .returning, .confirming, .topicStopped(.tokens), .credentialUnavailable,
+            .held(.offline), .returning, .confirming, .topicStopped(.tokens), .topicPaused,
+            .sendingPaused, .credentialUnavailable,
         ]
         let codes = causes.map { TraceDocument.words(of: draft(.pending($0))).code }
         #expect(Set(codes).count == causes.count)
@@ -405,9 +424,10 @@ struct TraceTests {
         }
         let presumed = TraceDocument.words(of: draft(.pending(.held(.presumedOffline)))).text
         #expect(presumed != TraceDocument.words(of: draft(.pending(.held(.offline)))).text)
-        let paused = TraceDocument.words(of: RecordStage.unread(next: 5, [.limit, .store]))
+        let paused = TraceDocument.words(of: RecordStage.unread(next: 5, [.limit, .store, .allPaused]))
         #expect(
-            paused.code == "intake-paused" && paused.text.contains("limit") && paused.text.contains("store"))
+            paused.code == "intake-paused" && paused.text.contains("limit") && paused.text.contains("store")
+                && paused.text.contains("operator"))
     }
 
     private func draft(_ state: TracedPush.State) -> TracedPush {

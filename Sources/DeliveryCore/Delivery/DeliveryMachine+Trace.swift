@@ -24,6 +24,10 @@ public enum PendingCause: Equatable, Sendable {
     case confirming
     /// Waits because its topic is stopped.
     case topicStopped(TopicFault)
+    /// Waits because an operator has paused its app, its topic or its credential.
+    case topicPaused
+    /// Waits for its turn, and nothing is sent because an operator has paused all sending.
+    case sendingPaused
     /// Waits because its credential has no connection.
     case credentialUnavailable
 }
@@ -70,11 +74,15 @@ extension DeliveryMachine {
     }
 
     /// Returns the cause for which a topic's pushes wait, and the time of the topic's next probe in milliseconds since
-    /// the epoch; nil when the topic isn't stopped.
-    public func stop(ofTopic topic: UInt16, at now: DeliveryTime) -> (cause: TopicFault, probe: Int64?)? {
-        guard Int(topic) < circuits.count, circuits[Int(topic)].state != .closed else { return nil }
+    /// the epoch; nil when the topic's pushes go.
+    public func stop(ofTopic topic: UInt16, at now: DeliveryTime) -> (cause: PendingCause, probe: Int64?)? {
+        guard Int(topic) < circuits.count, circuits[Int(topic)].holdsBack else { return nil }
         let circuit = circuits[Int(topic)]
-        return (circuit.fault, circuit.state == .open ? now.wallMilliseconds(of: circuit.until) : nil)
+        if circuit.isPaused { return (.topicPaused, nil) }
+        return (
+            .topicStopped(circuit.fault),
+            circuit.state == .open ? now.wallMilliseconds(of: circuit.until) : nil
+        )
     }
 
     private func wait(of slot: UInt32, at now: DeliveryTime) -> (PendingCause, Int64?)? {
@@ -97,8 +105,7 @@ extension DeliveryMachine {
         case .returning: return (.returning, nil)
         case .confirming: return (.confirming, timerEnd(slot, at: now))
         case .topicCircuitOpen:
-            let stop = stop(ofTopic: item.pointee.topic, at: now)
-            return (.topicStopped(stop?.cause ?? .refusal), stop?.probe)
+            return stop(ofTopic: item.pointee.topic, at: now) ?? (.topicStopped(.refusal), nil)
         case .poolUnavailable: return (.credentialUnavailable, nil)
         }
     }

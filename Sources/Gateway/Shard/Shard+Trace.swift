@@ -48,7 +48,7 @@ extension Shard {
         guard
             query.matches(
                 job.pointee.push.apnsID, partition: job.pointee.partition, offset: job.pointee.offset),
-            let pending = machine.delivery.pending(slot, at: now)
+            let pending = machine.pending(slot, at: now)
         else { return }
         var push = TracedPush(
             job.pointee.push, .shard(plan.index), .pending(pending.cause),
@@ -106,7 +106,7 @@ extension Shard {
     }
 
     private func addStops(to trace: inout ShardTrace) {
-        if machine.stoppedTopics > 0 {
+        if machine.stoppedTopics > 0 || machine.pausedTopics > 0 {
             for number in 0..<UInt16(clamping: routes.count) {
                 guard let stop = machine.delivery.stop(ofTopic: number, at: now) else { continue }
                 trace.stops.append(

@@ -226,11 +226,11 @@ public struct ShardTrace: Sendable {
 public struct TopicStop: Sendable, Equatable {
     /// Value of `apns-topic`.
     public var topic: String
-    public var cause: TopicFault
+    public var cause: PendingCause
     /// Time of the next probe in milliseconds since the epoch; nil while one is under way.
     public var probeMilliseconds: Int64?
 
-    public init(topic: String, cause: TopicFault, probeMilliseconds: Int64?) {
+    public init(topic: String, cause: PendingCause, probeMilliseconds: Int64?) {
         self.topic = topic
         self.cause = cause
         self.probeMilliseconds = probeMilliseconds
