@@ -69,7 +69,8 @@ extension Configuration {
         let names = [topics.jobs, topics.outcomes, topics.deadLetters, topics.changelog, topics.switches]
         if Set(names).count < names.count {
             section.problem(
-                "topics", "jobs, outcomes, dead letters, changelog and switches must be five different topics",
+                "topics",
+                "jobs, outcomes, dead letters, changelog and switches must be five different topics",
                 with: ["jobs", "outcomes", "dead-letters", "changelog", "switches"].map {
                     "kafka.topics.\($0)"
                 })

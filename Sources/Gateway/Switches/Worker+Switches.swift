@@ -18,7 +18,8 @@ extension Worker {
                 }
             }
             return isKnown
-                ? nil : "no app has the topic `\(name)`; a topic is a bundle identifier, with APNs' suffix if any"
+                ? nil
+                : "no app has the topic `\(name)`; a topic is a bundle identifier, with APNs' suffix if any"
         }
     }
 
