@@ -11,6 +11,7 @@
 #include <openssl/hmac.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
+#include <openssl/sha.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
@@ -92,6 +93,44 @@ static inline int sluice_SSL_output_should_retry(SSL *ssl) { return BIO_should_r
 // Bytes that the socket behind the gathering buffer has taken, and those that wait in the buffer.
 static inline uint64_t sluice_BIO_handed_over(BIO *buffer) { return BIO_number_written(BIO_next(buffer)); }
 static inline size_t sluice_BIO_waiting(BIO *buffer) { return BIO_ctrl_wpending(buffer); }
+// HMAC-SHA256 with the states of both pads made once: OpenSSL's own HMAC allocates for each message. The functions on states
+// are deprecated since OpenSSL 3.0 in favour of those that allocate.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+typedef struct {
+  SHA256_CTX inner;
+  SHA256_CTX outer;
+} sluice_HMAC_SHA256;
+// Makes the states of a key of any length.
+static inline void sluice_HMAC_SHA256_begin(sluice_HMAC_SHA256 *state, const unsigned char *key, size_t length) {
+  unsigned char block[SHA256_CBLOCK] = {0};
+  SHA256_CTX digest;
+  if (length > sizeof block) {
+    SHA256_Init(&digest);
+    SHA256_Update(&digest, key, length);
+    SHA256_Final(block, &digest);
+  } else {
+    for (size_t index = 0; index < length; index++) block[index] = key[index];
+  }
+  for (size_t index = 0; index < sizeof block; index++) block[index] ^= 0x36;
+  SHA256_Init(&state->inner);
+  SHA256_Update(&state->inner, block, sizeof block);
+  for (size_t index = 0; index < sizeof block; index++) block[index] ^= 0x36 ^ 0x5c;
+  SHA256_Init(&state->outer);
+  SHA256_Update(&state->outer, block, sizeof block);
+  OPENSSL_cleanse(block, sizeof block);
+}
+// Writes the 32 bytes of a message's HMAC. Changes and allocates nothing.
+static inline void sluice_HMAC_SHA256_of(
+    const sluice_HMAC_SHA256 *state, const unsigned char *message, size_t length, unsigned char *result) {
+  SHA256_CTX digest = state->inner;
+  SHA256_Update(&digest, message, length);
+  SHA256_Final(result, &digest);
+  digest = state->outer;
+  SHA256_Update(&digest, result, SHA256_DIGEST_LENGTH);
+  SHA256_Final(result, &digest);
+}
+#pragma GCC diagnostic pop
 static inline int sluice_ERR_reason(unsigned long code) { return ERR_GET_REASON(code); }
 static inline int sluice_ERR_library(unsigned long code) { return ERR_GET_LIB(code); }
 static const int sluice_MBSTRING_UTF8 = MBSTRING_UTF8;

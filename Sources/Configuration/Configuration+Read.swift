@@ -18,6 +18,7 @@ extension Configuration {
                 section, declared: declared, credentials: &credentials, apns: apns, files: files)
         }
         let jobs = root.section("jobs") { readJobs($0) }
+        let outcomes = root.section("outcomes") { readOutcomes($0, files: files) }
         let delivery = root.section("delivery") { readDelivery($0) }
         let store = readStore(root, files: files)
         let log = root.section("log") { readLog($0) }
@@ -26,7 +27,8 @@ extension Configuration {
         let process = root.section("process") { readProcess($0) }
         root.finish()
         let configuration = Configuration(
-            kafka: kafka, apns: apns, credentials: credentials, apps: apps, jobs: jobs, delivery: delivery,
+            kafka: kafka, apns: apns, credentials: credentials, apps: apps, jobs: jobs,
+            outcomes: outcomes, delivery: delivery,
             store: store,
             log: log, metrics: metrics, admin: admin, process: process)
         configuration.checkApps(root)

@@ -9,6 +9,7 @@ public struct Configuration: Sendable, Equatable {
     public var credentials: [Credential]
     public var apps: [App]
     public var jobs: Jobs
+    public var outcomes: Outcomes
     public var delivery: Delivery
     /// Nil without a store: items that wait for long then wait in memory, and hold their offsets.
     public var store: Store?
@@ -19,7 +20,8 @@ public struct Configuration: Sendable, Equatable {
 
     public init(
         kafka: Kafka, apns: APNS = APNS(), credentials: [Credential], apps: [App],
-        jobs: Jobs = Jobs(), delivery: Delivery = Delivery(), store: Store? = nil, log: Log = Log(),
+        jobs: Jobs = Jobs(), outcomes: Outcomes = Outcomes(), delivery: Delivery = Delivery(),
+        store: Store? = nil, log: Log = Log(),
         metrics: Metrics = Metrics(),
         admin: Admin = Admin(), process: Process = Process()
     ) {
@@ -28,6 +30,7 @@ public struct Configuration: Sendable, Equatable {
         self.credentials = credentials
         self.apps = apps
         self.jobs = jobs
+        self.outcomes = outcomes
         self.delivery = delivery
         self.store = store
         self.log = log

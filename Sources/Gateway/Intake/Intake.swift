@@ -33,6 +33,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     let jobsTopic: String
     let bytesInFlight: InFlightBytes
     let hasher: IdentityHasher
+    /// Whether the keys of outcomes and dead letters are hashes of device tokens.
+    private let hashesTokens: Bool
     /// Called once, on the loop's thread, when the intake has ended.
     private let ended: (WorkerFailure?) -> Void
     let restarts: Int
@@ -82,6 +84,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
         var bytesInFlight: InFlightBytes
         var permit: SendPermit
         var hasher: IdentityHasher
+        /// Whether the keys of outcomes and dead letters are hashes of device tokens.
+        var hashesTokens: Bool
         var store: RetryStore?
         var restorer: ChangelogRestorer?
         var loop: EventLoop
@@ -100,6 +104,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         shards = parts.shards
         bytesInFlight = parts.bytesInFlight
         hasher = parts.hasher
+        hashesTokens = parts.hashesTokens
         store = parts.store
         logger = parts.logger
         jobsTopic = parts.jobsTopic
@@ -364,10 +369,15 @@ final class Intake: TimerHandler, @unchecked Sendable {
             if case .produceAgain(let omitsValue) = fate { produceAgain(report, error, omitsValue) }
             return
         }
-        let key = report.key
         machine.delivered(
             place, isStored: source.isStored, isOffsetDone: source.isOffsetDone,
-            device: key.map { hasher.device($0).low } ?? 0, at: now)
+            device: device(of: report), at: now)
+    }
+
+    /// Returns the hash of the device that a record of outcomes or dead letters belongs to.
+    private func device(of report: borrowing DeliveryReport) -> UInt64 {
+        if hashesTokens, let device = ReportedDevice.device(of: report) { return device }
+        return report.key.map { hasher.device($0).low } ?? 0
     }
 
     private func produceAgain(_ report: borrowing DeliveryReport, _ error: KafkaError, _ omitsValue: Bool) {

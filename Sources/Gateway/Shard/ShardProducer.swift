@@ -1,3 +1,4 @@
+import APNS
 import DeliveryCore
 import EventLoop
 import Kafka
@@ -16,7 +17,16 @@ final class ShardProducer: TimerHandler {
     /// Ends the worker after a produce call that can't succeed, because no outcome may be lost.
     private let fail: @Sendable (String, KafkaError) -> Void
     private unowned let loop: EventLoop
+    /// Hash that stands in the place of device tokens; nil: tokens in the clear.
+    private let tokenHash: DeviceTokenHash?
+    /// Hasher of the device that delivery reports need, because a hashed key doesn't show it; nil without a store.
+    private let reportHasher: IdentityHasher?
     private var writer = ByteWriter()
+    /// Headers of the outcome that is being written, with the device.
+    private var row = ByteWriter()
+    /// Hash of the record that is being written. Freed in `deinit`.
+    private let hashText = UnsafeMutableRawPointer.allocate(
+        byteCount: DeviceTokenHash.textLength, alignment: 8)
     private var timer: TimerID?
 
     /// Permit without which nothing is produced, because another worker may own the partitions by now. Nil with
@@ -45,6 +55,10 @@ final class ShardProducer: TimerHandler {
         /// Nil when there is no changelog.
         var changelog: KafkaTopic?
         var isTransactional: Bool
+        /// Hash that stands in the place of device tokens; nil: tokens in the clear.
+        var tokenHash: DeviceTokenHash?
+        /// Hasher of the device that delivery reports need; nil without a store.
+        var reportHasher: IdentityHasher?
         var permit: SendPermit
         /// Ends the worker after a produce call that can't succeed, because no outcome may be lost.
         var fail: @Sendable (String, KafkaError) -> Void
@@ -58,6 +72,8 @@ final class ShardProducer: TimerHandler {
         outcomes = parts.outcomes
         deadLetters = parts.deadLetters
         changelog = parts.changelog
+        tokenHash = parts.tokenHash
+        reportHasher = parts.reportHasher
         permit = parts.isTransactional ? nil : parts.permit
         fail = parts.fail
         self.loop = loop
@@ -66,6 +82,8 @@ final class ShardProducer: TimerHandler {
         self.resume = resume
         order = ProduceOrder(isTransactional: parts.isTransactional)
     }
+
+    deinit { hashText.deallocate() }
 
     /// Whether the shard should send nothing.
     var isBlocked: Bool { order.isBlocked }
@@ -90,10 +108,28 @@ final class ShardProducer: TimerHandler {
 
     func write(_ outcome: borrowing Outcome, source: OutcomeSource) {
         writer.removeAll()
+        // A channel is no device token.
+        if let tokenHash, outcome.job != .broadcast { return write(outcome, source, tokenHash) }
         OutcomeEncoder.encode(outcome, into: &writer)
         put(
             .outcome, outcomes, key: outcome.deviceToken, value: writer.bytes, headers: outcome.passedHeaders,
             opaque: source.opaque, partitionSlot: source.partitionSlot, isJob: !source.isOffsetDone)
+    }
+
+    private func write(_ outcome: borrowing Outcome, _ source: OutcomeSource, _ tokenHash: DeviceTokenHash) {
+        var headers = outcome.passedHeaders
+        if let reportHasher {
+            row.removeAll()
+            row.append(headers.bytes)
+            ReportedDevice.append(reportHasher.device(outcome.deviceToken).low, to: &row)
+            headers = PassedHeaders(checking: row.bytes) ?? headers
+        }
+        tokenHash.write(outcome.deviceToken, to: hashText)
+        let hash = UnsafeRawBufferPointer(start: hashText, count: DeviceTokenHash.textLength)
+        OutcomeEncoder.encode(outcome, deviceTokenHash: hash, into: &writer)
+        put(
+            .outcome, outcomes, key: hash, value: writer.bytes, headers: headers, opaque: source.opaque,
+            partitionSlot: source.partitionSlot, isJob: !source.isOffsetDone)
     }
 
     /// Writes the store's value of a key to the changelog; a nil value records the key's removal.
@@ -148,19 +184,46 @@ final class ShardProducer: TimerHandler {
             isPermitted: isPermitted)
         if case .wait(let handle) = step {
             writer.removeAll()
-            for header in record.headers where !DeadLetter.isOwnHeader(header.name) {
+            for header in record.headers
+            where !DeadLetter.isOwnHeader(header.name)
+                && !(tokenHash != nil && DeadLetter.mayHoldToken(header, key: record.key))
+            {
                 HeaderBytes.append(header.name, header.value, to: &writer)
             }
-            for (name, value) in DeadLetter.headers(for: error, record: record) {
-                Array(name.utf8).withUnsafeBytes { name in
-                    value.withUnsafeBytes { HeaderBytes.append(name, $0, to: &writer) }
-                }
+            for (name, value) in DeadLetter.headers(for: error, record: record) { appendHeader(name, value) }
+            if let tokenHash {
+                keepHashed(handle, record, tokenHash, source)
+            } else {
+                kept.keep(
+                    handle, .deadLetter, partition: -1, key: record.key, value: record.value,
+                    headers: writer.bytes, opaque: source.opaque)
             }
-            kept.keep(
-                handle, .deadLetter, partition: -1, key: record.key, value: record.value,
-                headers: writer.bytes, opaque: source.opaque)
         }
         carryOut()
+    }
+
+    private func appendHeader(_ name: String, _ value: [UInt8]) {
+        Array(name.utf8).withUnsafeBytes { name in
+            value.withUnsafeBytes { HeaderBytes.append(name, $0, to: &writer) }
+        }
+    }
+
+    /// Keeps a dead letter whose headers are in the writer, without its value and with the hash of its key. The record at
+    /// the source has both.
+    private func keepHashed(
+        _ handle: UInt32, _ record: JobRecord, _ tokenHash: DeviceTokenHash, _ source: OutcomeSource
+    ) {
+        appendHeader(DeadLetter.valueOmittedHeader, Array(DeadLetter.hashedReason.utf8))
+        let key = record.key.map { RecordKey.address(in: $0) }
+        if let reportHasher, let key {
+            ReportedDevice.appendHeader(reportHasher.device(key).low, to: &writer)
+        }
+        if let key { tokenHash.write(key, to: hashText) }
+        kept.keep(
+            handle, .deadLetter, partition: -1,
+            key: key == nil
+                ? nil : UnsafeRawBufferPointer(start: hashText, count: DeviceTokenHash.textLength),
+            value: nil, headers: writer.bytes, opaque: source.opaque)
     }
 
     private static func metadata(_ record: JobRecord, _ error: JobError) -> Logger.Metadata {

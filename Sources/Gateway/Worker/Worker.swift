@@ -139,9 +139,11 @@ public final class Worker: Sendable {
             let mode: StoreMode =
                 store == nil
                 ? .none : changelog == nil ? .local : transactional == nil ? .changelog : .transactions
+            let tokenHash = try Self.tokenHash(configuration.outcomes)
             let parts = ShardProducer.Parts(
                 producer: producer, outcomes: outcomes, deadLetters: deadLetters, changelog: changelog,
-                isTransactional: transactional != nil, permit: permit, fail: { port.fail($0, $1) })
+                isTransactional: transactional != nil, tokenHash: tokenHash,
+                reportHasher: store == nil ? nil : hasher, permit: permit, fail: { port.fail($0, $1) })
             shards = try (0..<delivery.shards).map { index in
                 let plan = ShardPlan(
                     index: index, shards: delivery.shards, mode: mode,
@@ -187,8 +189,8 @@ public final class Worker: Sendable {
                     consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,
                     deadLettersTopic: configuration.kafka.topics.deadLetters, producer: producer,
                     transactional: transactional, shards: shards, bytesInFlight: bytesInFlight,
-                    permit: permit, hasher: hasher, store: store, restorer: restorer,
-                    loop: EventLoop(name: "kafka"), logger: logger, restarts: restarts,
+                    permit: permit, hasher: hasher, hashesTokens: tokenHash != nil, store: store,
+                    restorer: restorer, loop: EventLoop(name: "kafka"), logger: logger, restarts: restarts,
                     isAllPaused: pauses.pausesAll)
             ) { reason in
                 failure.failure.withLock { $0 = reason }
@@ -203,6 +205,16 @@ public final class Worker: Sendable {
         } catch let error as SystemError {
             throw WorkerError.system("\(error)")
         }
+    }
+
+    /// Returns nil when outcomes and dead letters have device tokens in the clear.
+    private static func tokenHash(_ outcomes: Configuration.Outcomes) throws(WorkerError) -> DeviceTokenHash?
+    {
+        guard outcomes.deviceToken == .hash else { return nil }
+        guard outcomes.hashKey.count >= DeviceTokenHash.shortestKey else {
+            throw .credential("outcomes.hash-key-file: the key has fewer than 32 bytes")
+        }
+        return DeviceTokenHash(key: outcomes.hashKey)
     }
 
     /// Starts the threads. Call it once.

@@ -52,6 +52,23 @@ public struct DeliveryReport: ~Copyable {
         message.pointee.payload.map { UnsafeRawBufferPointer(start: $0, count: message.pointee.len) }
     }
 
+    /// Returns the value of the last header of this name, borrowed until the handler returns; nil without such a header.
+    public func lastHeader(_ name: StaticString) -> UnsafeRawBufferPointer? {
+        var list: OpaquePointer?
+        guard rd_kafka_message_headers(message, &list) == RD_KAFKA_RESP_ERR_NO_ERROR, let list else {
+            return nil
+        }
+        var value: UnsafeRawPointer?
+        var count = 0
+        let code = name.withUTF8Buffer { name in
+            name.withMemoryRebound(to: CChar.self) {
+                rd_kafka_header_get_last(list, $0.baseAddress, &value, &count)
+            }
+        }
+        guard code == RD_KAFKA_RESP_ERR_NO_ERROR, let value else { return nil }
+        return UnsafeRawBufferPointer(start: value, count: count)
+    }
+
     /// Headers of the record, copied, for producing it again.
     public var headers: [(name: String, value: [UInt8]?)] {
         var list: OpaquePointer?

@@ -51,6 +51,12 @@ extension UnsafeRawBufferPointer {
         return true
     }
 
+    /// Compares the end with a lower-case literal; upper-case ASCII letters of `self` count as lower-case.
+    func hasSuffixIgnoringCase(_ literal: StaticString) -> Bool {
+        let length = literal.utf8CodeUnitCount
+        return count >= length && slice(count - length..<count).equalsIgnoringCase(literal)
+    }
+
     /// Compares the beginning with a lower-case literal; upper-case ASCII letters of `self` count as lower-case.
     func hasPrefixIgnoringCase(_ literal: StaticString) -> Bool {
         let length = literal.utf8CodeUnitCount

@@ -9,6 +9,17 @@ public struct PassedHeaders: BitwiseCopyable {
     /// No headers.
     public static var none: PassedHeaders { PassedHeaders(bytes: .empty) }
 
+    /// Appends a header to a row. The header has a name of 1 to 255 bytes, and a value below 64 KiB; another is left out.
+    public static func append(_ header: RecordHeader, to writer: inout ByteWriter) {
+        guard fits(header, in: .max) else { return }
+        writer.append(UInt8(truncatingIfNeeded: header.name.count))
+        let count = header.value.map { UInt16(truncatingIfNeeded: $0.count) } ?? null
+        writer.append(UInt8(truncatingIfNeeded: count))
+        writer.append(UInt8(truncatingIfNeeded: count &>> 8))
+        writer.append(header.name)
+        if let value = header.value { writer.append(value) }
+    }
+
     /// Takes a row from ``append(_:to:)``.
     /// - Returns: nil when the bytes are no such row.
     public init?(checking bytes: UnsafeRawBufferPointer) {

@@ -22,8 +22,33 @@ public enum DeadLetter {
     }
 
     /// Header of a dead letter without its value, because the record with its new headers was larger than Kafka
-    /// accepts. Its value is Kafka's name of the error.
+    /// accepts. Its value is Kafka's name of the error, or ``hashedReason``.
     public static let valueOmittedHeader = "sluice-error-value-omitted"
+
+    /// Value of ``valueOmittedHeader`` where the value is left out because it may hold a device token. The key is a hash
+    /// then (`outcomes.device-token: hash`).
+    public static let hashedReason = "device-token-hash"
+
+    /// Hexadecimal digits in a row that may be a device token. Identifiers of traces have 32.
+    private static let tokenDigits = 40
+
+    /// Returns whether a header of a malformed record may hold a device token: by its name, by the record's key in its
+    /// value, or by a long row of hexadecimal digits.
+    public static func mayHoldToken(_ header: RecordHeader, key: UnsafeRawBufferPointer?) -> Bool {
+        if header.name.hasSuffixIgnoringCase("device-token") { return true }
+        guard let value = header.value else { return false }
+        var digits = 0
+        for byte in value {
+            digits = hexValue(lowercased(byte)) == nil ? 0 : digits + 1
+            if digits >= tokenDigits { return true }
+        }
+        guard let key = key.map({ RecordKey.address(in: $0) }), key.count > 0, value.count >= key.count else {
+            return false
+        }
+        return (0...value.count - key.count).contains { start in
+            value.slice(start..<start + key.count).elementsEqual(key) { lowercased($0) == lowercased($1) }
+        }
+    }
 
     /// Returns the headers to add, in the order of ``Header``.
     public static func headers(for error: JobError, record: JobRecord) -> [(name: String, value: [UInt8])] {

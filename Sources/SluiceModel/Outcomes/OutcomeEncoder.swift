@@ -2,6 +2,7 @@
 enum OutcomeMember: String, CaseIterable {
     case outcome, job
     case deviceToken = "device-token"
+    case deviceTokenHash = "device-token-hash"
     case topic
     case pushType = "push-type"
     case environment
@@ -25,15 +26,24 @@ enum OutcomeMember: String, CaseIterable {
 /// Writes outcomes as compact JSON (`Schemas/outcome.schema.json`). Allocates only when the writer grows.
 public enum OutcomeEncoder {
     /// Appends a document.
-    public static func encode(_ outcome: borrowing Outcome, into writer: inout ByteWriter) {
+    /// - Parameter hash: text of the token's hash, which stands in the token's place; nil: the token in the clear.
+    public static func encode(
+        _ outcome: borrowing Outcome, deviceTokenHash hash: UnsafeRawBufferPointer? = nil,
+        into writer: inout ByteWriter
+    ) {
         writer.append(#"{"outcome":""#)
         writer.append(outcome.kind.name)
         if outcome.job != .push {
             writer.append(#"","job":""#)
             writer.append(outcome.job.name)
         }
-        writer.append(#"","device-token":"#)
-        writer.append(jsonString: outcome.deviceToken)
+        if let hash {
+            writer.append(#"","device-token-hash":"#)
+            writer.append(jsonString: hash)
+        } else {
+            writer.append(#"","device-token":"#)
+            writer.append(jsonString: outcome.deviceToken)
+        }
         if outcome.topic.count > 0 {
             writer.append(#","topic":"#)
             writer.append(jsonString: outcome.topic)

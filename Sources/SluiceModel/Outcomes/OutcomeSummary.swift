@@ -3,8 +3,10 @@ public struct OutcomeSummary: Sendable {
     public var kind: OutcomeKind
     /// Kind of the job, by ``JobKind/name``.
     public var job: String
-    /// Device token, or the channel of a broadcast.
+    /// Device token, the channel of a broadcast, or the hash of the device token.
     public var deviceToken: String
+    /// Whether ``deviceToken`` is a hash (`outcomes.device-token: hash`).
+    public var isTokenHashed: Bool
     /// Value of `apns-topic`; nil where unknown.
     public var topic: String?
     /// Value of `apns-push-type`; nil where unknown.
@@ -61,7 +63,7 @@ public struct OutcomeSummary: Sendable {
         do throws(JSONFault) { try JSONScanner.validateObject(json) } catch { return nil }
         let members = Members(json)
         guard let kind = members.outcomeKind,
-            let token = members.text(.deviceToken),
+            let token = members.text(.deviceToken) ?? members.text(.deviceTokenHash),
             let id = members.apnsID(.apnsID),
             let source = members[.source].map({ Members($0) }),
             let sourceTopic = source.text(.topic),
@@ -74,6 +76,7 @@ public struct OutcomeSummary: Sendable {
         self.kind = kind
         job = members.text(.job) ?? "push"
         deviceToken = token
+        isTokenHashed = members[.deviceToken] == nil
         topic = members.text(.topic)
         pushType = members.text(.pushType)
         environment = members.text(.environment)

@@ -38,6 +38,14 @@ extension StagePlan {
                     default: break
                     }
                 }
+            case "outcomes":
+                for (key, value) in Self.entries(value) where key == "device-token" {
+                    guard case .scalar("clear", _) = value.content else {
+                        throw Self.refusal(
+                            "\(path).outcomes.device-token",
+                            "the audit recognizes events of devices by their tokens; leave the setting out")
+                    }
+                }
             case "apns": try Self.checkServer(value, "\(path).apns", isLocal: isLocal, isCredential: false)
             case "credentials":
                 for (name, value) in Self.entries(value) {

@@ -1,3 +1,4 @@
+import APNS
 import ArgumentParser
 import Configuration
 import Foundation
@@ -6,8 +7,9 @@ import Gateway
 struct ConfigCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "config",
-        abstract: "Check a configuration and the parts it names; list all settings; print Kafka's rights.",
-        subcommands: [Check.self, ConfigACLs.self, Reference.self])
+        abstract:
+            "Check a configuration and the parts it names; list all settings; print Kafka's rights; hash device tokens.",
+        subcommands: [Check.self, ConfigACLs.self, TokenHash.self, Reference.self])
 
     struct Check: ParsableCommand {
         static let configuration = CommandConfiguration(
@@ -97,6 +99,38 @@ struct ConfigCommand: ParsableCommand {
             case .token(let keys, let teamID):
                 "\(keys.count == 1 ? "key" : "keys") \(keys.map(\.id).joined(separator: ", ")) of team \(teamID)"
             case .certificate(let certificateFile, _): "certificate \(certificateFile)"
+            }
+        }
+    }
+
+    struct TokenHash: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "token-hash",
+            abstract:
+                "Print the hash that stands for a device token on the topics of outcomes and dead letters.",
+            discussion: """
+                Reads the configuration for its key (outcomes.device-token: hash). Device tokens are lines of standard \
+                input, so that the list of processes doesn't show them:
+
+                  sluice config token-hash sluice.yaml <<< $TOKEN
+
+                Without Sluice: the first 32 digits of HMAC-SHA256 over the token in lower case.
+                """)
+
+        @Argument(help: "A YAML or JSON file. Without a file, all settings come from the environment.")
+        var file: String?
+
+        func run() throws {
+            let configuration = try loadConfiguration(file, .settings).configuration
+            guard configuration.outcomes.deviceToken == .hash else {
+                throw CommandFailure(
+                    .configuration,
+                    "outcomes.device-token is clear: outcomes have the device tokens themselves")
+            }
+            let hash = DeviceTokenHash(key: configuration.outcomes.hashKey)
+            while let line = readLine() {
+                let token = line.filter { !$0.isWhitespace }
+                if !token.isEmpty { Terminal.output(hash.text(of: token)) }
             }
         }
     }
