@@ -101,6 +101,9 @@ struct RedriveTests {
         let dry = try bed.redrive("--where", "rule=topic-suffix", "--dry-run", more)
         #expect(dry.exit == .status(0), "\(dry.error)")
         #expect(dry["read"] == 12_000 && dry["selected"] == 10_000 && dry["redriven"] == 10_000)
+        // The embedded cluster names no offsets for times, so the records' timestamps decide.
+        #expect(try bed.redrive("--dry-run", "--since", "1h", more)["redriven"] == 12_000)
+        #expect(try bed.redrive("--dry-run", "--until", "1h", more)["read"] == 0)
         #expect(try bed.count("jobs") == 0 && bed.count("dead-letters-ledger", partitions: 1) == 0)
 
         let first = try bed.redrive("--where", "rule=topic-suffix", more)
@@ -277,6 +280,65 @@ struct RedriveTests {
             #expect((second["redriven-before"] ?? 0) >= redriven)
             try bed.outcomes.wait(for: 301 + 2 * redriven, of: worker)
             #expect(bed.pushes().isEmpty)
+        }
+    }
+
+    @Test func hashedDeadLettersAndOutcomesAreRedrivenFromTheirSources() throws {
+        try withBed(BedOptions(partitions: 1)) { bed in
+            let key = String(repeating: "0f", count: 32)
+            try bed.directory.write(key, to: "token-hash.key")
+            let options = WorkerOptions(
+                more: "outcomes: {device-token: hash, hash-key-file: token-hash.key}")
+            let worker = try bed.start(options)
+            let path = try bed.directory.write(bed.configuration(options), to: "redrive.yaml")
+            try bed.kafka.produce(
+                to: "jobs",
+                [
+                    NewRecord(
+                        key: deviceToken, value: #"{"aps":{"alert":"Hi"}}"#,
+                        headers: [
+                            ("apns-topic", "com.example.news"), ("apns-push-type", "alert"),
+                            ("apns-priority", "7"), ("x-to", deviceToken),
+                        ]),
+                    NewRecord(
+                        key: deviceToken, value: #"{"aps":{"alert":"Hi"}}"#,
+                        headers: [
+                            ("apns-topic", "com.example.news"), ("apns-push-type", "alert"),
+                            ("environment", "production"),
+                        ]),
+                ])
+            try bed.outcomes.wait(for: 1, of: worker)
+            let outcome = try #require(bed.outcomes.outcomes.first)
+            let hash = try sluice("config", "token-hash", path, input: "\(deviceToken.uppercased())\n")
+            #expect(hash.exit == .status(0) && hash.standardOutput == outcome.deviceToken + "\n")
+            #expect(outcome.isTokenHashed)
+            func redrive(_ arguments: String...) throws -> Report {
+                Report(
+                    try ChildProcess.run(
+                        Executables.sluice, ["redrive", "-c", path, "--json"] + arguments))
+            }
+            try worker.waits(for: "the dead letter") {
+                try redrive("--dead-letters", "--dry-run")["selected"] == 1
+            }
+            let letters = try redrive("--dead-letters", "--where", "app=news", "--where", "rule=choice")
+            #expect(letters["redriven"] == 1, "\(letters.error)")
+            let outcomes = try redrive("--outcomes", "undeliverable")
+            #expect(outcomes["redriven"] == 1, "\(outcomes.error)")
+            let jobs = try TopicReader(bed.kafka, "jobs", partitions: 1)
+            try worker.waits(for: "the redriven jobs") {
+                jobs.poll()
+                return jobs.records.filter { $0.header("sluice-redriven") != nil }.count == 2
+            }
+            for (index, job) in jobs.records.filter({ $0.key != nil }).enumerated() where index >= 2 {
+                let original = jobs.records[index - 2]
+                #expect(job.key == original.key && job.value == original.value)
+                #expect(
+                    job.headers.dropLast().map(\.name) == original.headers.map(\.name)
+                        && job.headers.last?.name == "sluice-redriven")
+            }
+            // Both fail again.
+            try bed.outcomes.wait(for: 2, of: worker)
+            #expect(!worker.log.contains(deviceToken))
         }
     }
 

@@ -84,11 +84,10 @@ final class RecordProducer {
             if firstError == nil { firstError = report.error }
         }
     }
+}
 
-    private func withBytes<Result>(
-        _ bytes: [UInt8]?, _ body: (UnsafeRawBufferPointer?) -> Result
-    ) -> Result {
-        guard let bytes else { return body(nil) }
-        return bytes.withUnsafeBytes { body($0) }
-    }
+/// Passes `body` the bytes, or nil for none.
+func withBytes<Result>(_ bytes: [UInt8]?, _ body: (UnsafeRawBufferPointer?) -> Result) -> Result {
+    guard let bytes else { return body(nil) }
+    return bytes.withUnsafeBytes { body($0) }
 }

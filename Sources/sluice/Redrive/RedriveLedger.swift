@@ -1,3 +1,4 @@
+import Admin
 import Foundation
 import SluiceModel
 
@@ -25,20 +26,11 @@ struct RedriveEntry: Equatable, Sendable {
 
     /// The entry as a JSON document.
     var json: [UInt8] {
-        var writer = ByteWriter()
-        func member(_ name: String, _ text: String, first: Bool = false) {
-            writer.append(first ? "{" : ",")
-            writer.append(text: "\"\(name)\":")
-            var text = text
-            text.withUTF8 { writer.append(jsonString: UnsafeRawBufferPointer($0)) }
-        }
-        member("state", state.rawValue, first: true)
-        member("source", source.description)
-        member("to", destination)
-        writer.append(text: ",\"at\":\(atMilliseconds)")
-        member("run", run)
-        writer.append("}")
-        return Array(writer.bytes)
+        Array(
+            JSONText.of([
+                "state": state.rawValue, "source": source.description, "to": destination,
+                "at": atMilliseconds, "run": run,
+            ]).utf8)
     }
 }
 

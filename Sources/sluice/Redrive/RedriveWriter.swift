@@ -354,11 +354,4 @@ final class RedriveWriter {
             throw CommandFailure(kafka: error)
         }
     }
-
-    private func withBytes<Result>(
-        _ bytes: [UInt8]?, _ body: (UnsafeRawBufferPointer?) -> Result
-    ) -> Result {
-        guard let bytes else { return body(nil) }
-        return bytes.withUnsafeBytes { body($0) }
-    }
 }

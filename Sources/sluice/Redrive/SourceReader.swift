@@ -81,7 +81,7 @@ final class SourceReader {
                 }
             }
             if count > 0 || !events.ended.isEmpty { lastAnswer = .now }
-            try finish(&plan, ended: &ended, gone)
+            try finish(&plan, jumps: jumps, ended: &ended, gone)
             do throws(KafkaError) {
                 let reading = Set(consumer.assignment)
                 try consumer.remove(
@@ -103,7 +103,8 @@ final class SourceReader {
     }
 
     private func finish(
-        _ plan: inout SourcePlan, ended: inout [TopicPartition], _ gone: (Int) -> Void
+        _ plan: inout SourcePlan, jumps: [TopicPartitionOffset], ended: inout [TopicPartition],
+        _ gone: (Int) -> Void
     ) throws(CommandFailure) {
         for (partition, error) in events.failed {
             guard error.isUnknownTopic || error.name == "_UNKNOWN_PARTITION" else {
@@ -113,6 +114,8 @@ final class SourceReader {
         }
         events.failed = []
         for partition in events.ended {
+            // A partition that jumps is read again from there, up to its end.
+            if jumps.contains(where: { $0.topicPartition == partition }) { continue }
             plan.ended(partition).forEach(gone)
             if !ended.contains(partition) { ended.append(partition) }
         }
