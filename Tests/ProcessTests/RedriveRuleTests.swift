@@ -281,6 +281,90 @@ struct RedriveRuleTests {
     }
 }
 
+@Suite("Redrive: the job at the source")
+struct RedriveVerdictTests {
+    private static let created: Int64 = 1_700_000_000_000
+    private static let id = "123e4567-e89b-12d3-a456-426614174000"
+
+    private func record(
+        id: String? = Self.id, timestamp: Int64 = Self.created,
+        _ change: (inout PushDescription) -> Void = { _ in }
+    ) -> RecordCopy {
+        var push = PushDescription(
+            deviceToken: String(repeating: "0a", count: 32), topic: "com.example.news",
+            payload: Array(#"{"aps":{}}"#.utf8))
+        push.apnsID = id
+        change(&push)
+        let job = JobEncoder.binary(push)
+        return RecordCopy(
+            key: job.key, value: job.value, headers: job.headers.map { ($0.name, $0.value) }, partition: 3,
+            offset: 9, timestampMilliseconds: timestamp)
+    }
+
+    private func facts(
+        id: APNSID? = nil, created: Int64? = Self.created, offset: Int = 9
+    ) throws -> RedriveFacts {
+        let json = """
+            {"outcome":"undeliverable","device-token":"0a0a","apns-id":"\(id?.description ?? Self.id)","attempts":0,\
+            "source":{"topic":"jobs","partition":3,"offset":\(offset)},"created-at":\(created ?? 0),"polled-at":1,\
+            "finished-at":2\(created == nil ? #","adjusted":["created-at"]"# : "")}
+            """
+        let summary = try #require(OutcomeSummary(json: Array(json.utf8)))
+        return RedriveFacts(summary, place: try place("outcomes/0/1"), timestampMilliseconds: 5, apps: apps)
+    }
+
+    private func verdict(
+        _ record: RecordCopy, _ facts: RedriveFacts, now: Int64 = Self.created + 1_000,
+        skipsExpired: Bool = true
+    ) -> JobCheck.Verdict {
+        JobCheck().verdict(of: record, facts, nowMilliseconds: now, skipsExpired: skipsExpired)
+    }
+
+    @Test func anotherIdentifierOrCreationIsAnotherJob() throws {
+        #expect(verdict(record(), try facts()) == .same)
+        #expect(verdict(record(id: "123e4567-e89b-12d3-a456-426614174001"), try facts()) == .differs)
+        #expect(verdict(record(timestamp: Self.created + 1), try facts()) == .differs)
+        // Times that the worker adjusted, and records without a timestamp, can't be compared.
+        #expect(verdict(record(timestamp: Self.created + 1), try facts(created: nil)) == .same)
+        #expect(verdict(record(timestamp: -1), try facts()) == .same)
+        var broken = record()
+        broken.value = Array("not JSON".utf8)
+        #expect(verdict(broken, try facts()) == .differs)
+    }
+
+    @Test func derivedIdentifiersFollowFromThePlace() throws {
+        let derived = Array("jobs".utf8).withUnsafeBytes {
+            APNSID.derived(topic: $0, partition: 3, offset: 9)
+        }
+        #expect(verdict(record(id: nil), try facts(id: derived)) == .same)
+        #expect(verdict(record(id: nil), try facts(id: derived, offset: 10)) == .differs)
+    }
+
+    @Test func expiredPushesAreSkippedUnlessAskedFor() throws {
+        let now = Self.created + 3_600_000
+        let fixed = record { $0.expiration = Self.created / 1_000 + 60 }
+        #expect(verdict(fixed, try facts(), now: now) == .expired)
+        #expect(verdict(fixed, try facts(), now: now, skipsExpired: false) == .same)
+        #expect(verdict(fixed, try facts(), now: Self.created + 1_000) == .same)
+        // The time to live of a redriven record counts from its new timestamp.
+        let lasting = record { $0.ttl = 60 }
+        #expect(verdict(lasting, try facts(), now: now) == .same)
+        let dated = record {
+            $0.ttl = 60
+            $0.createdAtMilliseconds = Self.created
+        }
+        #expect(verdict(dated, try facts(), now: now) == .expired)
+    }
+
+    @Test func deadLettersAreComparedByTheirTimestamp() throws {
+        var letter = try facts()
+        letter.apnsID = nil
+        letter.sourceTimestampMilliseconds = Self.created
+        #expect(verdict(record(), letter) == .same)
+        #expect(verdict(record(timestamp: Self.created + 1), letter) == .differs)
+    }
+}
+
 @Suite("Redrive: reading the sources")
 struct SourcePlanTests {
     private let partition = TopicPartition("jobs", 0)
