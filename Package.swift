@@ -112,10 +112,11 @@ let package = Package(
             name: "APNS", dependencies: ["EventLoop", "HTTP2", "SluiceModel", "COpenSSL"],
             exclude: ["README.md"], swiftSettings: hot),
         .target(name: "Kafka", dependencies: ["CRdkafka"], swiftSettings: hot),
+        .target(name: "StoreEncryption", dependencies: ["COpenSSL", "SluiceModel"], swiftSettings: hot),
         .target(
             name: "RetryStore",
             dependencies: [
-                "CRocksDB", "CRocksDBExtras", "EventLoop", "SluiceModel", tuning,
+                "CRocksDB", "CRocksDBExtras", "EventLoop", "SluiceModel", "StoreEncryption", tuning,
             ],
             exclude: ["README.md"], swiftSettings: hot),
         .target(
@@ -127,7 +128,7 @@ let package = Package(
                 "CBuildInfo", "CPrefetch", "Metrics",
                 "Configuration", "SluiceModel", "StreamScheduling", "DeliveryCore", "EventLoop", "HTTP2",
                 "APNS", "Kafka",
-                "RetryStore",
+                "RetryStore", "StoreEncryption",
                 .product(name: "Logging", package: "swift-log"),
             ],
             exclude: ["README.md"], swiftSettings: hot),
@@ -151,7 +152,7 @@ let package = Package(
             dependencies: [
                 "Admin", "APNS", "Capacity", "Configuration", "DeviceModel", "Gateway", "APNSSimulator",
                 "HTTP2", "LoadTest",
-                "Kafka", "RetryStore",
+                "Kafka", "RetryStore", "StoreEncryption",
                 "SluiceModel",
                 "StreamScheduling", "DeliveryCore", "EventLoop",
                 .product(name: "Logging", package: "swift-log"),
@@ -167,7 +168,7 @@ let package = Package(
                 "CAllocationCounter", "CNghttp2", "Configuration", "DeviceModel", "Gateway", "APNS", "HTTP2",
                 "EventLoop",
                 "Kafka",
-                "SluiceModel", "StreamScheduling", "DeliveryCore", "RetryStore",
+                "SluiceModel", "StoreEncryption", "StreamScheduling", "DeliveryCore", "RetryStore",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ],
@@ -223,9 +224,13 @@ let package = Package(
         .testTarget(
             name: "KafkaTests", dependencies: ["DeliveryCore", "Kafka", "TestSupport"], swiftSettings: strict),
         .testTarget(
+            name: "StoreEncryptionTests", dependencies: ["COpenSSL", "SluiceModel", "StoreEncryption", "TestSupport"],
+            swiftSettings: strict),
+        .testTarget(
             name: "RetryStoreTests",
             dependencies: [
-                "RetryStore", "CRocksDB", "SluiceModel", "TestSupport", "sluice-store-writer", tuning,
+                "RetryStore", "CRocksDB", "SluiceModel", "StoreEncryption", "TestSupport",
+                "sluice-store-writer", tuning,
             ],
             exclude: ["Formats"],
             swiftSettings: strict),
@@ -239,7 +244,7 @@ let package = Package(
             name: "GatewayTests",
             dependencies: [
                 "Admin", "APNS", "Configuration", "Gateway", "Metrics", "APNSSimulator", "KafkaTestSupport",
-                "TestSupport",
+                "StoreEncryption", "TestSupport",
                 "sluice",
             ],
             swiftSettings: strict),

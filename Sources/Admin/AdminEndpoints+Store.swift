@@ -160,9 +160,9 @@ extension StoreSummary {
             let (part, last) = try await store.reading { reader throws(RetryStoreError) in
                 var part = StoreSummary(now: now)
                 var (last, count) = (DeviceKey?.none, 0)
-                try reader.visitDevices(of: partition, after: after) { device, state in
-                    part.add(state)
-                    last = device
+                try reader.visitDevices(of: partition, after: after) { device in
+                    part.add(device)
+                    last = device.key
                     count += 1
                     return count < chunk
                 }

@@ -99,6 +99,7 @@ public final class AdminEndpoints: Sendable {
             facts.isReady = Readiness(snapshot, loops: source.loops).reasons.isEmpty
             facts.refusedHosts = refusedHosts.count
             facts.store = source.store.map { $0.statistics(of: snapshot.counted(in: $0)) }
+            facts.storeKeys = source.storeKeys()
             facts.freeBytes = source.store.flatMap(\.freeBytes)
             facts.process = ProcessFigures.read()
             facts.switches = source.switches?.status()
@@ -111,7 +112,7 @@ public final class AdminEndpoints: Sendable {
             guard let store = source.store else { return Self.noStore }
             return StoreDocument.response(
                 snapshot, store.statistics(of: snapshot.counted(in: store)),
-                isChangelogBacked: store.isChangelogBacked)
+                isChangelogBacked: store.isChangelogBacked, source.storeKeys())
         }
     }
 

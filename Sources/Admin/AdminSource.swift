@@ -16,10 +16,13 @@ public struct AdminSource: Sendable {
     public var stop: @Sendable () -> WorkerStop?
     /// Search for pushes in the loops' memory; nil in stand-ins that have none.
     public var tracing: TraceSource?
+    /// Returns the state of the store's keys; nil without encryption. Any thread.
+    public var storeKeys: @Sendable () -> StoreKeyReport?
 
     public init(
         loops: [String], store: RetryStore? = nil, switches: SwitchControl? = nil,
         stop: @escaping @Sendable () -> WorkerStop? = { nil }, tracing: TraceSource? = nil,
+        storeKeys: @escaping @Sendable () -> StoreKeyReport? = { nil },
         ask: @escaping @Sendable (Bool, @escaping @Sendable (LoopAnswer) -> Void) -> Void
     ) {
         self.loops = loops
@@ -27,6 +30,7 @@ public struct AdminSource: Sendable {
         self.switches = switches
         self.stop = stop
         self.tracing = tracing
+        self.storeKeys = storeKeys
         self.ask = ask
     }
 
@@ -37,7 +41,7 @@ public struct AdminSource: Sendable {
             stop: { worker.stop },
             tracing: TraceSource(
                 group: worker.group, jobsTopic: worker.jobsTopic, routes: worker.traceRoutes
-            ) { worker.trace($0, $1) }
+            ) { worker.trace($0, $1) }, storeKeys: { worker.storeKeyReport }
         ) {
             worker.ask(isDetailed: $0, $1)
         }

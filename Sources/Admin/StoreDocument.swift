@@ -4,7 +4,8 @@ import RetryStore
 /// Answer to `/store`: counts that cost nothing to read.
 enum StoreDocument {
     static func response(
-        _ snapshot: WorkerSnapshot, _ statistics: StoreStatistics, isChangelogBacked: Bool
+        _ snapshot: WorkerSnapshot, _ statistics: StoreStatistics, isChangelogBacked: Bool,
+        _ keys: StoreKeyReport? = nil
     ) -> AdminResponse {
         let totals = snapshot.totals
         let intake = snapshot.intake ?? IntakeSnapshot()
@@ -29,7 +30,8 @@ enum StoreDocument {
             "counters": [
                 "puts": totals.store.puts, "removals": totals.store.removals, "loads": totals.store.loads,
                 "loaded": totals.store.loaded, "forgotten": totals.store.forgotten,
-                "damaged": totals.store.damaged, "unsendable": totals.store.unsendable,
+                "damaged": totals.store.damaged, "undecryptable": totals.store.undecryptable,
+                "unsendable": totals.store.unsendable,
                 "failures": intake.counters.storeFailures,
             ],
         ]
@@ -38,6 +40,14 @@ enum StoreDocument {
                 [
                     "partitions": statistics.copies.map { Int($0) }, "disk-bytes": statistics.copyDiskBytes,
                 ] as [String: Any]
+        }
+        if let keys {
+            var encryption: [String: Any] = [
+                "encrypts": keys.names.first ?? "", "decrypt": keys.names, "kept": keys.kept,
+                "renewals": keys.renewals, "renewal-failures": keys.renewalFailures,
+            ]
+            if let fault = keys.fault { encryption["fault"] = fault }
+            document["encryption"] = encryption
         }
         if let changelog = intake.changelog {
             document["restore"] = RestoreDocument.of(intake)

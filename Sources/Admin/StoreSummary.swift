@@ -14,6 +14,10 @@ public struct StoreSummary: Sendable {
     public var marks = 0
     /// Items that can't be read as a push.
     public private(set) var unreadable = 0
+    /// Items that can't be decrypted, by the reason.
+    public private(set) var locked: [String: Int] = [:]
+    /// Items and device tokens by the name of their key; the empty name stands for those in clear.
+    private var keys: [String: Int] = [:]
     private var waits: [String: Int] = [:]
     private var topics: [String: Int] = [:]
     private var ages: [String: Int] = [:]
@@ -54,6 +58,11 @@ public struct StoreSummary: Sendable {
         items += 1
         bytes += item.push.count
         due[item.due <= now ? "now" : Self.span(item.due - now), default: 0] += 1
+        keys[item.keyName ?? "", default: 0] += 1
+        if let fault = item.fault {
+            locked["\(fault)", default: 0] += 1
+            return
+        }
         let isRead = withUnsafeTemporaryAllocation(byteCount: StoredPush.longestToken, alignment: 1) {
             text in
             guard let stored = try? StoredPush(decoding: item.push, tokenText: text) else { return false }
@@ -66,7 +75,10 @@ public struct StoreSummary: Sendable {
     }
 
     /// Counts a device's state by its presence.
-    public mutating func add(_ state: DeviceState) { devices[state.presence, default: 0] += 1 }
+    public mutating func add(_ device: StoreReader.Device) {
+        devices[device.state.presence, default: 0] += 1
+        if let name = device.keyName { keys[name, default: 0] += 1 }
+    }
 
     /// Adds the counts of another part of the store.
     mutating func add(_ part: StoreSummary) {
@@ -74,6 +86,8 @@ public struct StoreSummary: Sendable {
         bytes += part.bytes
         marks += part.marks
         unreadable += part.unreadable
+        locked.merge(part.locked, uniquingKeysWith: +)
+        keys.merge(part.keys, uniquingKeysWith: +)
         waits.merge(part.waits, uniquingKeysWith: +)
         topics.merge(part.topics, uniquingKeysWith: +)
         ages.merge(part.ages, uniquingKeysWith: +)
@@ -91,11 +105,14 @@ public struct StoreSummary: Sendable {
         }
     }
 
+    private var areInClear: Bool { keys.keys.allSatisfy(\.isEmpty) }
+
     /// Tables for people.
     public var tables: [(title: String, counts: [(name: String, count: Int)])] {
         [
             ("waiting for", Self.bySize(waits)), ("by app's topic", Self.bySize(topics)),
             ("by age", Self.bySpan(ages)), ("due", Self.bySpan(due)),
+            ("by key", areInClear ? [] : Self.bySize(keys).map { ($0.isEmpty ? "in clear" : $0, $1) }),
             ("devices known", devices.sorted { $0.key < $1.key }.map { (Self.presence($0.key), $0.value) }),
         ]
     }
@@ -110,6 +127,11 @@ public struct StoreSummary: Sendable {
             "devices": Dictionary(
                 devices.map { (Self.presence($0.key), $0.value) }, uniquingKeysWith: +),
         ]
+        if !areInClear {
+            document["keys"] = keys.filter { !$0.key.isEmpty }
+            document["in-clear"] = keys[""] ?? 0
+            document["locked"] = locked.values.reduce(0, +)
+        }
         if !copies.isEmpty {
             document["copies"] = copies.compactMap { copy in
                 copy.position.map { position in
@@ -213,6 +235,11 @@ public struct StoredDevice: Sendable {
             "partition": .number(Int(partition)), "offset": .number(Int(item.key.offset)),
             "due": .text(StoreSummary.time(item.due)), "bytes": .number(item.push.count),
         ]
+        if let name = item.keyName { shown["key"] = .text(name) }
+        if let fault = item.fault {
+            shown["problem"] = .text("\(fault)")
+            return shown
+        }
         withUnsafeTemporaryAllocation(byteCount: StoredPush.longestToken, alignment: 1) { text in
             guard let stored = try? StoredPush(decoding: item.push, tokenText: text) else {
                 shown["problem"] = .text("can't be read")

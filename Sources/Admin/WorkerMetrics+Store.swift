@@ -4,6 +4,27 @@ import RetryStore
 
 /// Metrics of the store and of restoring.
 extension WorkerMetrics {
+    static func addStoreKeys(
+        _ keys: StoreKeyReport?, _ totals: ShardCounters, to metrics: inout MetricFamilies
+    ) {
+        metrics.counter(
+            "store_undecryptable_items",
+            "Times that an item or a device's token could not be decrypted. It stays in the store.",
+            totals.store.undecryptable)
+        guard let keys else { return }
+        metrics.gauge(
+            "store_keys", "1 for the key that encrypts stored pushes, 0 for keys that decrypt only.",
+            keys.names.enumerated().map { .init(["key": $1], .integer($0 == 0 ? 1 : 0)) })
+        metrics.gauge(
+            "store_key_file_faulty", "1 while the key file is faulty, and the keys before stay in use.",
+            keys.fault == nil ? 0 : 1)
+        metrics.gauge(
+            "store_keys_kept",
+            "Keys that the key file lacks and that decrypt until the worker restarts.", keys.kept.count)
+        metrics.counter(
+            "store_key_renewals", "Changes of the key file that were taken over.", keys.renewals)
+    }
+
     static func addStore(
         _ store: StoreStatistics, _ totals: ShardCounters, _ intake: IntakeSnapshot, _ freeBytes: Int?,
         to metrics: inout MetricFamilies

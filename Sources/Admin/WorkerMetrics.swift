@@ -12,6 +12,8 @@ enum WorkerMetrics {
         var refusedHosts = 0
         /// Nil without a store.
         var store: StoreStatistics?
+        /// State of the store's keys; nil without encryption.
+        var storeKeys: StoreKeyReport?
         /// Free bytes of the store's file system; nil without a store, and when the system does not have them.
         var freeBytes: Int?
         /// Nil where the worker has no switches.
@@ -39,7 +41,10 @@ enum WorkerMetrics {
         addCredentials(totals, to: &metrics)
         addKafka(intake, to: &metrics)
         if let switches = facts.switches { addSwitches(switches, totals, to: &metrics) }
-        if let store = facts.store { addStore(store, totals, intake, facts.freeBytes, to: &metrics) }
+        if let store = facts.store {
+            addStore(store, totals, intake, facts.freeBytes, to: &metrics)
+            addStoreKeys(facts.storeKeys, totals, to: &metrics)
+        }
         addWorker(snapshot, intake, totals, facts, to: &metrics)
         return metrics.list
     }

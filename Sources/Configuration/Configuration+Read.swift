@@ -233,9 +233,22 @@ extension Configuration {
                 ),
                 transactionInterval: section.duration(
                     "transaction-interval", .milliseconds(10)...minutes(1),
-                    default: defaults.transactionInterval, help: "time between two commits of transactions"))
+                    default: defaults.transactionInterval, help: "time between two commits of transactions"),
+                encryptionKeyFile: readEncryption(section, files: files))
         }
         return isThere ? store : nil
+    }
+
+    private static func readEncryption(_ store: SectionReader, files: FileNames) -> String? {
+        let isThere = store.contains("encryption")
+        return store.section("encryption") { section in
+            section.text(
+                "key-file", kind: "file", required: isThere,
+                help:
+                    "file with the keys that encrypt stored pushes, in the store and in the changelog: a name and 32 bytes in Base64 on each line; the first key encrypts, all decrypt",
+                check: files.check
+            ).map(files.resolve)
+        }
     }
 
     private static func readDelivery(_ section: SectionReader) -> Delivery {

@@ -16,6 +16,8 @@ extension Configuration {
         public var transactions: Switch
         /// Time between transactions' commits. Readers of committed records see outcomes that much later.
         public var transactionInterval: Duration
+        /// File with the keys of the stored pushes, in the store and in the changelog; nil: they are kept in clear.
+        public var encryptionKeyFile: String?
 
         /// A setting that is `on` or `off`.
         public enum Switch: String, CaseIterable, Sendable {
@@ -30,7 +32,7 @@ extension Configuration {
         public init(
             directory: String, after: Duration = .seconds(30), cacheBytes: Int = 64 << 20,
             writeBufferBytes: Int = 128 << 20, changelog: Switch = .on, transactions: Switch = .on,
-            transactionInterval: Duration = .milliseconds(200)
+            transactionInterval: Duration = .milliseconds(200), encryptionKeyFile: String? = nil
         ) {
             self.directory = directory
             self.after = after
@@ -39,6 +41,7 @@ extension Configuration {
             self.changelog = changelog
             self.transactions = transactions
             self.transactionInterval = transactionInterval
+            self.encryptionKeyFile = encryptionKeyFile
         }
     }
 }

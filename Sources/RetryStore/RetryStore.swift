@@ -2,6 +2,7 @@ import CRocksDB
 import EventLoop
 import Glibc
 import SluiceModel
+import StoreEncryption
 import Synchronization
 
 /// Pushes that wait for long, on disk. Each worker has a RocksDB database, with three column families for each
@@ -26,6 +27,8 @@ public final class RetryStore: Sendable {
         /// True when the changelog topic has everything that the store has. Nothing is logged then, and a partition
         /// without an orderly close is restored from the changelog.
         public var isChangelogBacked = false
+        /// Keys of the values; nil: values are written in clear, and the store must not have others.
+        public var keyring: StoreKeyring?
 
         /// Syncs a file's data to the disk; replaced by tests.
         var synchronize: @Sendable (Int32) -> Int32 = { fdatasync($0) }
@@ -52,6 +55,7 @@ public final class RetryStore: Sendable {
     public let exposures: [String]
 
     let opened: Mutex<OpenedDatabase?>
+    let keys: Mutex<StoreKeyring?>
     /// True from ``close()`` on; scans end with it.
     let isClosing = Atomic<Bool>(false)
     /// Thread that applies batches.
@@ -74,7 +78,7 @@ public final class RetryStore: Sendable {
     private static let pooledBytes = 1 << 20
 
     /// Opens the database with its partitions, or makes a new one. Blocks, because after a crash RocksDB reads the log
-    /// again.
+    /// again. Searches all values for those of a key that the settings lack, if the database has recorded such a key.
     public init(_ settings: Settings) throws(RetryStoreError) {
         directory = settings.directory
         isChangelogBacked = settings.isChangelogBacked
@@ -91,6 +95,8 @@ public final class RetryStore: Sendable {
                 directory: settings.directory, found: opened.meta.topic, expected: settings.sourceTopic)
         }
         try database.drop(opened.remains, left: &opened.remains)
+        try opened.check(settings.keyring, areCopies: settings.isChangelogBacked)
+        keys = Mutex(settings.keyring)
         hasher = IdentityHasher(key0: opened.meta.hasher.0, key1: opened.meta.hasher.1)
         do throws(SystemError) {
             storeLoop = try EventLoop(name: "store")

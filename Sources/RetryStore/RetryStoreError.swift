@@ -1,4 +1,5 @@
 import CRocksDB
+import StoreEncryption
 
 /// Failures of the store. They never contain a key, token or payload.
 public enum RetryStoreError: Error, Hashable, Sendable, CustomStringConvertible {
@@ -18,6 +19,8 @@ public enum RetryStoreError: Error, Hashable, Sendable, CustomStringConvertible 
     case format(directory: String, found: String)
     /// The database keeps pushes of another jobs topic.
     case wrongTopic(directory: String, found: String, expected: String)
+    /// A value's key is missing, or has other bytes.
+    case key(directory: String, partition: Int32, SealedValueError)
     /// The system refused something else.
     case io(directory: String, text: String)
     /// The store was closed before.
@@ -27,7 +30,7 @@ public enum RetryStoreError: Error, Hashable, Sendable, CustomStringConvertible 
     public var isTransient: Bool {
         switch self {
         case .noSpace, .readOnly, .io: true
-        case .locked, .notADirectory, .missing, .corrupt, .format, .wrongTopic, .closed: false
+        case .locked, .notADirectory, .missing, .corrupt, .format, .wrongTopic, .key, .closed: false
         }
     }
 
@@ -53,6 +56,8 @@ public enum RetryStoreError: Error, Hashable, Sendable, CustomStringConvertible 
         case .wrongTopic(let directory, let found, let expected):
             "the store in \(directory) keeps pushes of topic \"\(found)\", and this worker reads \"\(expected)\": give the "
                 + "worker another store.directory, one for each topic"
+        case .key(let directory, let partition, let error):
+            "the store in \(directory), partition \(partition): \(error)"
         case .io(let directory, let text):
             "the store in \(directory): \(text)"
         case .closed:

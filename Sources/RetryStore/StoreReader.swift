@@ -1,4 +1,5 @@
 import SluiceModel
+import StoreEncryption
 
 /// Reads a store's contents item by item: an open store's (``RetryStore``) or a closed store's
 /// (``StoreInspector``). Each call sees the contents at the time of the call; between two calls they may change.
@@ -11,8 +12,16 @@ public struct StoreReader {
     public let sourceTopic: String
     let opened: [Int32: StorePartition]
     private let meta: ColumnFamily
+    /// Decrypts the values; nil: there are no keys.
+    let cipher: ValueCipher?
 
-    init(_ database: OpenedDatabase) {
+    /// - Parameter keyring: keys of encrypted values; nil: the reader shows such values as locked.
+    init(_ database: OpenedDatabase, _ keyring: StoreKeyring?) throws(RetryStoreError) {
+        do throws(CipherFailure) {
+            if let keyring { cipher = try ValueCipher(keyring) } else { cipher = nil }
+        } catch {
+            throw .io(directory: database.database.directory, text: "\(error)")
+        }
         hasher = IdentityHasher(key0: database.meta.hasher.0, key1: database.meta.hasher.1)
         sourceTopic = database.meta.topic
         opened = database.partitions
@@ -38,8 +47,12 @@ public struct StoreReader {
         public var key: ItemKey
         /// Due time in milliseconds since the epoch.
         public var due: Int64
-        /// Bytes of a ``StoredPush``, if nothing is damaged.
+        /// Bytes of a ``StoredPush``, if nothing is damaged. With ``fault``: the encrypted bytes.
         public var push: UnsafeRawBufferPointer
+        /// Name of the key that encrypted the push; nil: the push is stored in clear, or its head is damaged.
+        public var keyName: String?
+        /// Reason for which the push can't be decrypted; nil: ``push`` is the plain push.
+        public var fault: SealedValueError?
     }
 
     /// Visits the items of a partition by device and offset until `visit` returns false. Skips marks and entries that
@@ -56,7 +69,7 @@ public struct StoreReader {
         } else {
             iterator.seekToFirst()
         }
-        try visitItems(iterator, visit)
+        try visitItems(iterator, of: partition.number, visit)
     }
 
     /// Visits the items of a device token in a partition, by offset, until `visit` returns false.
@@ -68,21 +81,40 @@ public struct StoreReader {
         let iterator = StoreIterator(partition.items, .prefix)
         let device = hasher.device(token)
         iterator.seek(DeviceKeyBytes(device))
-        try visitItems(iterator) { $0.key.device == device && visit($0) }
+        try visitItems(iterator, of: partition.number) { $0.key.device == device && visit($0) }
     }
 
-    private func visitItems(_ iterator: StoreIterator, _ visit: (Item) -> Bool) throws(RetryStoreError) {
+    private func visitItems(
+        _ iterator: StoreIterator, of partition: Int32, _ visit: (Item) -> Bool
+    ) throws(RetryStoreError) {
+        var plain = ByteWriter(minimumCapacity: 1024)
         while iterator.isValid {
             let value = iterator.value
             if let key = ItemKeyBytes(iterator.key)?.key, !RelocationMarkBytes.isKey(key),
                 let due = DueBytes(prefixOf: value)?.due
             {
                 let push = UnsafeRawBufferPointer(rebasing: value[DueBytes.count...])
-                guard visit(Item(key: key, due: due, push: push)) else { return }
+                var item = Item(key: key, due: due, push: push)
+                if SealedValue.isSealed(push) { open(&item, of: partition, &plain) }
+                guard visit(item) else { return }
             }
             iterator.next()
         }
         try iterator.check()
+    }
+
+    /// Decrypts an item into `plain`, or notes the fault.
+    private func open(_ item: inout Item, of partition: Int32, _ plain: inout ByteWriter) {
+        plain.removeAll()
+        item.keyName = SealedValue.key(of: item.push)?.name
+        do throws(SealedValueError) {
+            guard let cipher else { throw SealedValue.fault(of: item.push, with: nil) ?? .malformed }
+            try cipher.open(
+                item.push, at: .item(partition: partition, offset: item.key.offset), into: &plain)
+            item.push = plain.bytes
+        } catch {
+            item.fault = error
+        }
     }
 
     /// Visits the marks of a partition by offset until `visit` returns false.
@@ -105,11 +137,19 @@ public struct StoreReader {
         try iterator.check()
     }
 
+    /// A device's state as it is stored.
+    public struct Device {
+        public var key: DeviceKey
+        public var state: DeviceState
+        /// Name of the key that encrypted the device's token; nil: no token is stored, or it is stored in clear.
+        public var keyName: String?
+    }
+
     /// Visits the states of a partition's devices until `visit` returns false. Expired states that aren't removed yet
     /// are included.
     /// - Parameter after: device behind which the visit begins; nil: it begins at the first.
     public func visitDevices(
-        of partition: Int32, after: DeviceKey? = nil, _ visit: (DeviceKey, DeviceState) -> Bool
+        of partition: Int32, after: DeviceKey? = nil, _ visit: (Device) -> Bool
     ) throws(RetryStoreError) {
         guard let partition = opened[partition] else { return }
         let iterator = StoreIterator(partition.devices, .total, isOnce: true)
@@ -123,7 +163,10 @@ public struct StoreReader {
             if let key = DeviceKeyBytes(iterator.key)?.device,
                 let state = DeviceStateBytes.read(iterator.value)
             {
-                guard visit(key, state) else { return }
+                let sealed = DeviceStateBytes.sealedToken(iterator.value)
+                let device = Device(
+                    key: key, state: state, keyName: sealed.flatMap { SealedValue.key(of: $0)?.name })
+                guard visit(device) else { return }
             }
             iterator.next()
         }
@@ -150,12 +193,11 @@ extension RetryStore {
         completion: @escaping @Sendable (Result<Value, RetryStoreError>) -> Void
     ) {
         let accepted = scanLoop.execute { [self] in
-            let reader = opened.withLock { $0.map { StoreReader($0) } }
-            guard let reader, !isClosing.load(ordering: .relaxed) else {
+            guard let database = opened.withLock({ $0 }), !isClosing.load(ordering: .relaxed) else {
                 return completion(.failure(.closed))
             }
             do throws(RetryStoreError) {
-                completion(.success(try body(reader)))
+                completion(.success(try body(try StoreReader(database, keyring))))
             } catch {
                 completion(.failure(error))
             }

@@ -58,7 +58,7 @@ import Testing
         for index in [4, 5] {
             let result = try store.submitted { $0.load(partition, devices[index]) }
             #expect(result.loads[0].state?.expiryMilliseconds == Int64(index) * 10)
-            #expect(Array(result.token(result.loads[0])) == (index == 4 ? Array(token.utf8) : []))
+            #expect(Array(result.tokenBytes(result.loads[0])) == (index == 4 ? Array(token.utf8) : []))
         }
     }
 
@@ -85,7 +85,7 @@ import Testing
             #expect(try (done.wait("a chunk") ?? nil) == nil)
             let result = try store.submitted { $0.load(partition, device) }
             #expect(result.loads[0].state == (isRemoved ? nil : state))
-            #expect(Array(result.token(result.loads[0])) == (isRemoved ? [] : Array(token.utf8)))
+            #expect(Array(result.tokenBytes(result.loads[0])) == (isRemoved ? [] : Array(token.utf8)))
         }
     }
 

@@ -54,8 +54,8 @@ import Testing
                         items.append($0.key)
                         return items.count < 2
                     }
-                    try reader.visitDevices(of: 2, after: fromDevice) { device, _ in
-                        devices.append(device)
+                    try reader.visitDevices(of: 2, after: fromDevice) { device in
+                        devices.append(device.key)
                         return false
                     }
                     return (items, devices)

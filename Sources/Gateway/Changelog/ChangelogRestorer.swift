@@ -3,6 +3,7 @@ import Kafka
 import Logging
 import RetryStore
 import SluiceModel
+import StoreEncryption
 import Synchronization
 
 /// Reads partitions of the changelog into the store, on its own thread, before their jobs are taken.
@@ -37,6 +38,8 @@ final class ChangelogRestorer: @unchecked Sendable {
     private let logger: Logger
     /// Extends the changelog. Blocks.
     private let extend: @Sendable () -> Void
+    /// Reads the store's keys anew, because a value has a key that the store lacks. Blocks.
+    private let renewKeys: @Sendable () -> Void
     private let news: @Sendable (Report) -> Void
 
     /// A partition whose records are read.
@@ -57,6 +60,8 @@ final class ChangelogRestorer: @unchecked Sendable {
     /// Chunks that keep their memory from the last use, because fresh memory costs a tenth of the time.
     private var spare: [ChangelogChunk] = []
     private let batch = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 1024)
+    /// Keys of the values, and what encrypts the devices' tokens; nil: encryption is off.
+    private var cipher: ValueCipher?
     private var isStepping = false
     private var progressReportedAt: MonotonicTime
     /// Chunks on their way into the store.
@@ -77,14 +82,21 @@ final class ChangelogRestorer: @unchecked Sendable {
 
     init(
         store: RetryStore, topic: String, properties: KafkaProperties, logger: Logger,
-        extend: @escaping @Sendable () -> Void, news: @escaping @Sendable (Report) -> Void
+        extend: @escaping @Sendable () -> Void, renewKeys: @escaping @Sendable () -> Void = {},
+        news: @escaping @Sendable (Report) -> Void
     ) throws(SystemError) {
         self.store = store
         self.topic = topic
         self.properties = properties
         self.logger = logger
         self.extend = extend
+        self.renewKeys = renewKeys
         self.news = news
+        do throws(CipherFailure) {
+            if let keyring = store.keyring { cipher = try ValueCipher(keyring) }
+        } catch {
+            throw SystemError(error)
+        }
         loop = try EventLoop(name: "restore")
         questions = try EventLoop(name: "changelog ends")
         progressReportedAt = loop.now
@@ -111,6 +123,11 @@ final class ChangelogRestorer: @unchecked Sendable {
             for partition in partitions { forget(partition) }
             try? reader?.stop(partitions.map { TopicPartition(topic, $0) })
         }
+    }
+
+    /// Uses other keys of the store from now on. Any thread.
+    func use(_ keyring: StoreKeyring) {
+        loop.execute { [self] in take(keyring) }
     }
 
     /// Ends the thread.
@@ -201,8 +218,39 @@ final class ChangelogRestorer: @unchecked Sendable {
         if target.keys == nil, let expected = target.expected {
             target.keys = RestoreFilter(records: expected, mostBytes: Self.mostKeyBytes)
         }
-        chunk.append(key: record.key, value: record.value, among: &target.keys)
+        if let fault = missingKey(of: record) {
+            return end(
+                target, "the value of the record at offset \(record.offset) can't be read: \(fault)")
+        }
+        chunk.append(key: record.key, value: record.value, among: &target.keys, cipher: cipher)
+        if let failure = chunk.failure { return end(target, "\(failure)") }
         if chunk.bytes >= Self.chunkBytes || chunk.count >= Self.chunkRecords { submit(target) {} }
+    }
+
+    /// Returns the fault of a value whose key is missing. Reads the keys anew first, because another worker may have
+    /// got the key earlier.
+    private func missingKey(of record: ConsumedRecord) -> SealedValueError? {
+        guard ChangelogKey.missingKey(of: record.key, record.value, with: cipher?.keyring) != nil else {
+            return nil
+        }
+        renewKeys()
+        if let keyring = store.keyring { take(keyring) }
+        return ChangelogKey.missingKey(of: record.key, record.value, with: cipher?.keyring)
+    }
+
+    private func take(_ keyring: StoreKeyring) {
+        do throws(CipherFailure) {
+            cipher = try ValueCipher(keyring)
+        } catch {
+            news(.failed("the store's keys can't be used: \(error)", nil))
+        }
+    }
+
+    /// Gives a partition up, which ends the worker. Nothing of the changelog is lost.
+    private func end(_ target: Restoring, _ reason: String) {
+        forget(target.handle.number)
+        news(
+            .failed("partition \(target.handle.number) of the changelog \"\(topic)\": \(reason)", nil))
     }
 
     private func makeChunk(_ handle: StorePartition) -> ChangelogChunk {

@@ -2,6 +2,7 @@ import Configuration
 import Glibc
 import Kafka
 import SluiceModel
+import StoreEncryption
 
 extension Configuration {
     /// Checks the settings that only their users can judge. Keys, certificates and authorities are loaded. librdkafka
@@ -21,7 +22,22 @@ extension Configuration {
     /// faults, because they affect the apps of the certificate only.
     public func checkStartable(places: SettingPlaces) -> [ConfigurationProblem] {
         CredentialCheck(configuration: self, places: places, now: 0).problems() + kafkaProblems(places)
-            + passedFieldProblems(places)
+            + passedFieldProblems(places) + storeKeyProblems(places)
+    }
+
+    /// Returns the fault of the store's key file.
+    private func storeKeyProblems(_ places: SettingPlaces) -> [ConfigurationProblem] {
+        guard let file = store?.encryptionKeyFile else { return [] }
+        do throws(KeyFileError) {
+            _ = try StoreKeyFile.read(file)
+            return []
+        } catch {
+            let key = "store.encryption.key-file"
+            return [
+                ConfigurationProblem(
+                    key: key, location: places.place(of: key).location, message: error.description)
+            ]
+        }
     }
 
     /// Returns the names of fields among `jobs.pass-headers`: a field is read, and never returns on an outcome.

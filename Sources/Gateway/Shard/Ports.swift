@@ -25,6 +25,12 @@ final class IntakePort: Sendable {
         intake.loop.execute { intake.fail(.other(reason), error) }
     }
 
+    /// Ends the worker, because no retry mends the fault.
+    func fail(_ reason: String) {
+        guard let intake else { return }
+        intake.loop.execute { intake.fail(.other(reason)) }
+    }
+
     /// Passes a producer's statistics on.
     func note(statistics: String) {
         guard let intake else { return }

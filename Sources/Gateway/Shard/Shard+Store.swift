@@ -5,6 +5,7 @@ import Kafka
 import Logging
 import RetryStore
 import SluiceModel
+import StoreEncryption
 
 /// Carries out the machine's requests to the store, and reports the store's answers.
 extension Shard {
@@ -54,6 +55,19 @@ extension Shard {
         let job = jobs[slot]
         let key = ItemKey(device: writing.device, offset: job.pointee.offset)
         let (due, write) = (writing.progress.dueMilliseconds, writing.write)
+        let stored = StoredPush(
+            push: job.pointee.push, progress: StoredPush.Progress(writing.progress),
+            partition: job.pointee.partition,
+            offset: key.offset, polledMilliseconds: job.pointee.polledMilliseconds)
+        // Encoded first: after a failure nothing has been changed.
+        var value: (changelog: UnsafeRawBufferPointer, push: UnsafeRawBufferPointer)?
+        if outcomes.hasChangelog || storage.cipher != nil {
+            do throws(CipherFailure) {
+                value = try storage.value(of: stored, due: due)
+            } catch {
+                return cannotSeal(error)
+            }
+        }
         var oldKey: [UInt8]?
         if let left = write.leaves {
             storage.leave(handle, ItemKey(device: left.device, offset: key.offset), due: left.due)
@@ -61,18 +75,14 @@ extension Shard {
                 oldKey = Array(storage.key { job.pointee.writeChangelogKey(to: &$0) })
             }
         }
-        let stored = StoredPush(
-            push: job.pointee.push, progress: StoredPush.Progress(writing.progress),
-            partition: job.pointee.partition,
-            offset: key.offset, polledMilliseconds: job.pointee.polledMilliseconds)
         job.pointee.forgetStoredToken()
-        if outcomes.hasChangelog {
-            var start = 0
-            let value = storage.value { start = ChangelogKey.encode(stored, due: due, into: &$0) }
-            change(partitionSlot, handle, storage.key { job.pointee.writeChangelogKey(to: &$0) }, value)
-            storage.put(
-                handle, key, due: due, replacingDue: write.replacesDue,
-                value: UnsafeRawBufferPointer(rebasing: value[start...]))
+        if let value {
+            if outcomes.hasChangelog {
+                change(
+                    partitionSlot, handle, storage.key { job.pointee.writeChangelogKey(to: &$0) },
+                    value.changelog)
+            }
+            storage.put(handle, key, due: due, replacingDue: write.replacesDue, value: value.push)
         } else {
             storage.put(handle, key, due: due, replacingDue: write.replacesDue, stored)
         }
@@ -86,6 +96,16 @@ extension Shard {
         // lost.
         oldKey?.withUnsafeBytes { change(partitionSlot, handle, $0, nil) }
         askForTurnEnd()
+    }
+
+    /// Ends the worker, because a value can't be encrypted. Its record's offset isn't committed.
+    private func cannotSeal(_ failure: CipherFailure) {
+        port.fail("a value of the store can't be encrypted: \(failure)")
+    }
+
+    /// Uses other keys of the store from now on. Loop's thread.
+    func use(_ keyring: StoreKeyring) {
+        do throws(CipherFailure) { try storage?.use(keyring) } catch { cannotSeal(error) }
     }
 
     /// Writes the store's present value of a key to the changelog; a nil value records the key's removal.
@@ -140,7 +160,11 @@ extension Shard {
         guard outcomes.hasChangelog, let token = token(of: known.device, item, context) else {
             return storage.put(handle, known.device, state)
         }
-        storage.put(handle, known.device, state, token: token)
+        do throws(CipherFailure) {
+            try storage.put(handle, known.device, state, token: token)
+        } catch {
+            return cannotSeal(error)
+        }
         let key = storage.key { ChangelogKey.device(deviceToken: token).encode(into: &$0) }
         change(slot, handle, key, storage.value { ChangelogKey.encode(state, into: &$0) })
     }
@@ -266,7 +290,9 @@ extension Shard {
                 if let handle = verdict.completes, let incoming = waiting.takeRecord(handle) {
                     free(incoming.record)
                 }
-                if let place = verdict.restore { restore(item, place, load, result.push(item), storage) }
+                if let place = verdict.restore {
+                    restore(item, of: loaded, place, load, result.push(item), storage)
+                }
             }
         }
         machine.endLoad()
@@ -282,19 +308,39 @@ extension Shard {
             learned: ReportTime(milliseconds: state.learnedMilliseconds, offset: state.learnedOffset),
             partition: load.partitionSlot, expiryMilliseconds: state.expiryMilliseconds)
         if machine.restore(known, load, at: now) {
-            forgetPresence(load, token: result.token(loaded), storage)
+            do throws(SealedValueError) {
+                forgetPresence(load, token: try storage.token(of: loaded, in: result), storage)
+            } catch {
+                storage.count(.undecryptable)
+                logger.critical(
+                    "the token of an expired device state can't be decrypted; the state stays in the store",
+                    metadata: [
+                        "directory": "\(storage.store.directory)", "partition": "\(loaded.partition)",
+                        "problem": "\(error)",
+                    ])
+            }
         }
         act()
     }
 
     /// Restores an item to memory.
     private func restore(
-        _ item: LoadedItem, _ place: RecordPlace, _ load: RequestedLoad, _ bytes: UnsafeRawBufferPointer,
-        _ storage: ShardStore
+        _ item: LoadedItem, of device: LoadedDevice, _ place: RecordPlace, _ load: RequestedLoad,
+        _ bytes: UnsafeRawBufferPointer, _ storage: ShardStore
     ) {
+        let plain: UnsafeRawBufferPointer
+        do throws(SealedValueError) {
+            plain = try storage.plain(bytes, at: .item(partition: device.partition, offset: item.offset))
+        } catch {
+            storage.count(.undecryptable)
+            logger.critical(
+                "an item of the store can't be decrypted; it stays in the store",
+                metadata: metadata(of: item, load, storage, error))
+            return
+        }
         let stored: StoredPush
         do throws(StoredPushError) {
-            stored = try readItem(item, bytes)
+            stored = try readItem(item, plain)
         } catch {
             storage.count(.damaged)
             logger.critical(
@@ -322,7 +368,7 @@ extension Shard {
         }
         let job = Job(
             push: push, record: nil, target: route.target, polledMilliseconds: stored.polledMilliseconds,
-            partition: stored.partition, offset: item.offset, heldBytes: Job.heldBytes(of: bytes.count),
+            partition: stored.partition, offset: item.offset, heldBytes: Job.heldBytes(of: plain.count),
             pool: route.pool, app: route.app)
         freedBytes -= job.heldBytes
         let settlement = machine.restore(

@@ -6,6 +6,7 @@ import Kafka
 import Logging
 import RetryStore
 import SluiceModel
+import StoreEncryption
 import StreamScheduling
 import Synchronization
 
@@ -144,7 +145,11 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             producer, loop: loop, logger: logger,
             report: { [port, index = plan.index] in port.report(index, $0) },
             resume: { [unowned self] in askForTurnEnd() })
-        storage = store.map { ShardStore($0) { [unowned self] in askForTurnEnd() } }
+        do throws(CipherFailure) {
+            if let store { storage = try ShardStore(store) { [unowned self] in askForTurnEnd() } }
+        } catch {
+            throw SystemError(error)
+        }
     }
 
     /// Time of the last log line on wrong tokens; nil when there was none.

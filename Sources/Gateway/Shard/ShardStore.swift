@@ -1,7 +1,9 @@
 import DeliveryCore
 import EventLoop
+import Glibc
 import RetryStore
 import SluiceModel
+import StoreEncryption
 
 /// A shard's side of the store: partition handles, and the requests of a turn. ``ShardMachine`` makes the decisions.
 /// Shard's thread only.
@@ -30,6 +32,10 @@ final class ShardStore: TimerHandler {
     private var pastTokens: [[UInt8]] = []
     private var keyWriter = ByteWriter(minimumCapacity: 128)
     private var valueWriter = ByteWriter(minimumCapacity: 1024)
+    /// Memory for the plain form of an item.
+    private var plainWriter = ByteWriter(minimumCapacity: 1024)
+    /// Encrypts and decrypts the values; nil: encryption is off.
+    private(set) var cipher: ValueCipher?
     private let wake: () -> Void
     private(set) var counters = StoreCounters()
 
@@ -38,11 +44,15 @@ final class ShardStore: TimerHandler {
     static let room = 2 * mostRestored
 
     /// - Parameter wake: requests a turn's end, when loads may be issued again.
-    init(_ store: RetryStore, wake: @escaping () -> Void) {
+    init(_ store: RetryStore, wake: @escaping () -> Void) throws(CipherFailure) {
         self.store = store
         self.wake = wake
+        if let keyring = store.keyring { cipher = try ValueCipher(keyring) }
         batch = store.makeBatch()
     }
+
+    /// Encrypts and decrypts with these keys from now on.
+    func use(_ keyring: StoreKeyring) throws(CipherFailure) { cipher = try ValueCipher(keyring) }
 
     static func limits(hasStore: Bool, _ limits: DeliveryLimits) -> ResidencyLimits {
         ResidencyLimits(
@@ -98,6 +108,44 @@ final class ShardStore: TimerHandler {
         return valueWriter.bytes
     }
 
+    /// Encodes the value of an item, encrypted if encryption is on. The bytes are valid until the next value.
+    /// - Returns: the changelog's value, and the part of it that the store keeps beside the due time.
+    func value(
+        of push: StoredPush, due: Int64
+    ) throws(CipherFailure) -> (changelog: UnsafeRawBufferPointer, push: UnsafeRawBufferPointer) {
+        valueWriter.removeAll()
+        let start: Int
+        if let cipher {
+            start = try ChangelogKey.encode(
+                push, due: due, sealedBy: cipher, scratch: &plainWriter, into: &valueWriter)
+        } else {
+            start = ChangelogKey.encode(push, due: due, into: &valueWriter)
+        }
+        let bytes = valueWriter.bytes
+        return (bytes, UnsafeRawBufferPointer(rebasing: bytes[start...]))
+    }
+
+    /// Returns the plain bytes of a loaded item, valid until the next item is encoded or decoded.
+    func plain(
+        _ bytes: UnsafeRawBufferPointer, at place: ValuePlace
+    ) throws(SealedValueError) -> UnsafeRawBufferPointer {
+        guard SealedValue.isSealed(bytes) else { return bytes }
+        guard let cipher else { throw SealedValue.fault(of: bytes, with: nil) ?? .malformed }
+        plainWriter.removeAll()
+        try cipher.open(bytes, at: place, into: &plainWriter)
+        return plainWriter.bytes
+    }
+
+    /// Returns the digits of a loaded device's token, valid until the next item is encoded or decoded. Empty: the store
+    /// has no token.
+    func token(
+        of device: LoadedDevice, in result: BatchResult
+    ) throws(SealedValueError) -> UnsafeRawBufferPointer {
+        plainWriter.removeAll()
+        try result.appendToken(of: device, with: cipher, to: &plainWriter)
+        return plainWriter.bytes
+    }
+
     func keepChangelogKey(of item: EndedItem, _ key: UnsafeRawBufferPointer) {
         changelogKeys[item] = Array(key)
     }
@@ -134,7 +182,7 @@ final class ShardStore: TimerHandler {
         counters.puts += 1
     }
 
-    /// - Parameter value: the bytes of a ``StoredPush``.
+    /// - Parameter value: the bytes of a ``StoredPush``, encrypted or not.
     func put(
         _ handle: StorePartition, _ key: ItemKey, due: Int64, replacingDue: Int64?,
         value: UnsafeRawBufferPointer
@@ -163,8 +211,9 @@ final class ShardStore: TimerHandler {
     /// - Parameter token: the device's token, for the changelog's key.
     func put(
         _ handle: StorePartition, _ device: DeviceKey, _ state: DeviceState, token: UnsafeRawBufferPointer
-    ) {
-        batch.put(handle, device: device, state, token: token)
+    ) throws(CipherFailure) {
+        guard let cipher else { return batch.put(handle, device: device, state, token: token) }
+        try batch.put(handle, device: device, state, token: token, sealedBy: cipher)
     }
 
     func forget(_ handle: StorePartition, _ device: DeviceKey) {
@@ -183,15 +232,21 @@ final class ShardStore: TimerHandler {
     func takeMigrations() -> [Migration] { exchange(&migrations, with: []) }
 
     /// Fates of items that were found.
-    enum Found { case loaded, damaged, unsendable }
+    enum Found { case loaded, damaged, undecryptable, unsendable }
 
     func count(_ found: Found) {
         switch found {
         case .loaded: counters.loaded += 1
         case .damaged: counters.damaged += 1
+        case .undecryptable: counters.undecryptable += 1
         case .unsendable: counters.unsendable += 1
         }
     }
+}
+
+extension SystemError {
+    /// OpenSSL lacked memory for a cipher.
+    init(_ failure: CipherFailure) { self.init(call: failure.call, code: ENOMEM) }
 }
 
 /// Counts of a shard's requests to the store.
@@ -208,6 +263,8 @@ public struct StoreCounters: Sendable, Equatable {
     public var forgotten = 0
     /// Items that couldn't be read.
     public var damaged = 0
+    /// Items and device tokens that couldn't be decrypted.
+    public var undecryptable = 0
     /// Items that exceeded a limit of this version and ended as undeliverable.
     public var unsendable = 0
     /// Partitions whose scan hasn't finished, at the moment of reading. Until a scan finishes, each device is looked up
@@ -224,6 +281,7 @@ public struct StoreCounters: Sendable, Equatable {
         sum.loaded += right.loaded
         sum.forgotten += right.forgotten
         sum.damaged += right.damaged
+        sum.undecryptable += right.undecryptable
         sum.unsendable += right.unsendable
         sum.scansUnderWay = max(left.scansUnderWay, right.scansUnderWay)
         return sum

@@ -7,6 +7,7 @@ import Kafka
 import Logging
 import RetryStore
 import SluiceModel
+import StoreEncryption
 import Synchronization
 
 /// Reason for which a worker could not start: the fault, its place, and the remedy.
@@ -49,6 +50,8 @@ public final class Worker: Sendable {
     let shards: [Shard]
     private let bytesInFlight: InFlightBytes
     let credentials: CredentialKeeper
+    /// Keys of the store's encryption; nil: it is off.
+    let storeKeys: StoreKeyKeeper?
     private let watcher = CredentialWatcher()
     /// Pauses of operators.
     public let switches: SwitchBoard
@@ -81,11 +84,12 @@ public final class Worker: Sendable {
     ///   - tokens: times of provider tokens.
     ///   - credentials: those of a worker before in this process; nil loads their files.
     ///   - switches: changes of switches by a worker before in this process that nothing else keeps.
+    ///   - storeKeys: those of a worker before in this process; nil loads their file.
     init(
         configuration: Configuration, logger: Logger, restarts: Int = 0,
         longestAbsence: Int64 = RestoreLimits.longestAbsence,
         tokens: ProviderTokenPolicy.Settings = .init(), credentials: CredentialKeeper? = nil,
-        switches carried: [SwitchRecord] = []
+        storeKeys: StoreKeyKeeper? = nil, switches carried: [SwitchRecord] = []
     ) throws {
         self.configuration = configuration
         self.logger = logger
@@ -99,6 +103,12 @@ public final class Worker: Sendable {
         let credentials =
             try credentials ?? CredentialKeeper(configuration, tokens: tokens, logger: logger)
         self.credentials = credentials
+        let storeKeys =
+            try storeKeys
+            ?? configuration.store?.encryptionKeyFile.map { file throws(WorkerError) in
+                try StoreKeyKeeper(file: file, logger: logger)
+            }
+        self.storeKeys = storeKeys
         let (pools, routes) = try planner.plan(credentials)
         let properties = KafkaSetup(configuration.kafka)
         try properties.prepareTopics(changelog: configuration.store?.hasChangelog == true, logger: logger)
@@ -111,7 +121,7 @@ public final class Worker: Sendable {
                 if case .statistics(let text) = event { return port.note(statistics: text) }
                 Worker.log(event, log) { port.fail($0, $1) }
             }
-            let store = try Self.openStore(configuration, logger: logger)
+            let store = try Self.openStore(configuration, storeKeys?.keyring, logger: logger)
             self.store = store
             switches = try SwitchBoard(
                 properties.switchesHome(configuration.store, logger: logger), carried: carried, logger: logger
@@ -171,6 +181,7 @@ public final class Worker: Sendable {
                     store: store, topic: configuration.kafka.topics.changelog,
                     properties: properties.changelogReader, logger: logger,
                     extend: { properties.extendChangelog(logger: logger) },
+                    renewKeys: { storeKeys?.renew() },
                     news: { news in port.receive(news) })
             }
             intake = try Intake(
@@ -198,6 +209,7 @@ public final class Worker: Sendable {
             }
             port.connect(to: intake)
             peers.connect(to: shards)
+            storeKeys?.connect { [weak self] keyring throws(RetryStoreError) in try self?.use(keyring) }
         } catch let error as KafkaError {
             throw WorkerError.kafka("\(error)")
         } catch let error as SwitchFile.Failure {
@@ -226,7 +238,9 @@ public final class Worker: Sendable {
             intake.loop.execute { intake.setAllPaused(switches.pausesAll) }
         }
         credentials.warnOfExpiries(at: ClockReading.now().wallSeconds)
-        watcher.start(files: { [credentials] in credentials.files }) { [self] step in
+        watcher.start(files: { [credentials, storeKeys] in
+            credentials.files.union(storeKeys.map { [$0.file] } ?? [])
+        }) { [self] step in
             renewCredentials(reportsFaults: step == .settled)
             credentials.warnOfExpiries(at: ClockReading.now().wallSeconds)
         }
@@ -240,8 +254,9 @@ public final class Worker: Sendable {
             ])
     }
 
-    /// Looks at the files of the credentials, and takes changed ones over: new connections use them, and replace those
-    /// before. A faulty file is logged and counted, and the credential before stays in use. Any thread but a loop's.
+    /// Looks at the files of the credentials and of the store's keys, and takes changed ones over: new connections use
+    /// them, and replace those before. A faulty file is logged and counted, and the credential or the keys before stay
+    /// in use. Any thread but a loop's.
     ///
     /// - Parameter configuration: settings that may name other files and keys; nil means those before.
     public func renewCredentials(_ configuration: Configuration? = nil) {
@@ -249,10 +264,21 @@ public final class Worker: Sendable {
     }
 
     private func renewCredentials(_ configuration: Configuration? = nil, reportsFaults: Bool) {
+        storeKeys?.renew(reportsFaults: reportsFaults)
         let renewed = credentials.renew(configuration, reportsFaults: reportsFaults)
         guard !renewed.isEmpty else { return }
         for shard in shards { shard.loop.execute { shard.renew(renewed) } }
     }
+
+    /// Takes the store's keys over. The store records them before a value is written under them.
+    private func use(_ keyring: StoreKeyring) throws(RetryStoreError) {
+        try store?.use(keyring)
+        for shard in shards { shard.loop.execute { shard.use(keyring) } }
+        intake.restorer?.use(keyring)
+    }
+
+    /// State of the store's keys; nil without encryption. Any thread.
+    public var storeKeyReport: StoreKeyReport? { storeKeys?.report }
 
     /// States of the worker's credentials, by name. Any thread.
     public var credentialReports: [CredentialReport] { credentials.reports }
@@ -282,7 +308,7 @@ public final class Worker: Sendable {
     }
 
     private static func openStore(
-        _ configuration: Configuration, logger: Logger
+        _ configuration: Configuration, _ keyring: StoreKeyring?, logger: Logger
     ) throws(WorkerError) -> RetryStore? {
         guard let store = configuration.store else { return nil }
         var settings = RetryStore.Settings(
@@ -290,6 +316,7 @@ public final class Worker: Sendable {
         settings.blockCacheBytes = store.cacheBytes
         settings.memtableBytes = store.writeBufferBytes
         settings.isChangelogBacked = store.hasChangelog
+        settings.keyring = keyring
         do throws(RetryStoreError) {
             let opened = try RetryStore(settings)
             for exposure in opened.exposures {
@@ -302,6 +329,7 @@ public final class Worker: Sendable {
                 metadata: [
                     "directory": "\(store.directory)",
                     "partitions": "\(opened.partitions.map { "\($0.number)" }.joined(separator: ","))",
+                    "encrypts": "\(keyring?.primary.name ?? "off")",
                 ])
             return opened
         } catch {

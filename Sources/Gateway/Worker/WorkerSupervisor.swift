@@ -41,6 +41,8 @@ public final class WorkerSupervisor: Sendable {
         var credentials: CredentialKeeper?
         /// Changes of switches by the last worker that nothing else keeps.
         var switches: [SwitchRecord] = []
+        /// Keys of the last worker's store, which the next one takes over; nil before the first, and without encryption.
+        var storeKeys: StoreKeyKeeper?
         var isStopping = false
     }
 
@@ -113,15 +115,16 @@ public final class WorkerSupervisor: Sendable {
     }
 
     private func runOne(restarts: Int, _ failures: inout UInt32) throws -> WorkerResult {
-        let (configuration, credentials, switches) = state.withLock {
-            ($0.configuration, $0.credentials, $0.switches)
+        let (configuration, credentials, storeKeys, switches) = state.withLock {
+            ($0.configuration, $0.credentials, $0.storeKeys, $0.switches)
         }
         let worker = try Worker(
             configuration: configuration, logger: logger, restarts: restarts, credentials: credentials,
-            switches: switches)
+            storeKeys: storeKeys, switches: switches)
         let (isStopping, latest) = state.withLock { state in
             state.worker = worker
             state.credentials = worker.credentials
+            state.storeKeys = worker.storeKeys
             return (state.isStopping, state.configuration)
         }
         let beginning = MonotonicTime.read()
@@ -142,7 +145,7 @@ public final class WorkerSupervisor: Sendable {
 
     private var isStopping: Bool { state.withLock { $0.isStopping } }
 
-    /// Takes renewed credentials over: their files, keys and proxies. Other settings stay until the process restarts. Any
+    /// Takes renewed credentials and a changed key file of the store over: their files, keys and proxies. Other settings stay until the process restarts. Any
     /// thread but a loop's; returns when the files were read.
     public func renewCredentials(_ configuration: Configuration) {
         let worker = state.withLock { state in

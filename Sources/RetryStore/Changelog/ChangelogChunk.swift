@@ -1,5 +1,6 @@
 import CRocksDB
 import SluiceModel
+import StoreEncryption
 
 /// Records of a partition of the changelog on their way into the store, in the order of the changelog. A chunk is
 /// filled on one thread, passed to ``RetryStore/restore(_:completion:)``, and then reused.
@@ -41,6 +42,10 @@ public final class ChangelogChunk: @unchecked Sendable {
     public private(set) var bytes = 0
     /// Number of records that aren't the changelog's.
     public private(set) var unknown = 0
+    /// Failure to encrypt a device's token; nil: there was none. The chunk then lacks the device's state.
+    public private(set) var failure: CipherFailure?
+    /// Memory for the state with its encrypted token.
+    private var sealed = ByteWriter(minimumCapacity: 256)
 
     /// - Parameter store: store to which the chunk belongs.
     public init(of store: RetryStore) {
@@ -62,12 +67,15 @@ public final class ChangelogChunk: @unchecked Sendable {
         replacements.removeAll(keepingCapacity: true)
         values.removeAll(keepingCapacity: true)
         (count, bytes, unknown) = (0, 0, 0)
+        failure = nil
     }
 
-    /// - Parameter keys: keys of all items that were appended for the partition since it was empty. Nil: it wasn't
-    ///   empty.
+    /// - Parameters:
+    ///   - keys: keys of all items that were appended for the partition since it was empty. Nil: it wasn't empty.
+    ///   - cipher: encrypts the devices' tokens; nil: encryption is off.
     public func append(
-        key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?, among keys: inout RestoreFilter?
+        key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?, among keys: inout RestoreFilter?,
+        cipher: ValueCipher? = nil
     ) {
         guard let partition else { preconditionFailure("a chunk needs a partition") }
         guard let key = key.flatMap({ ChangelogKey($0) }), value.map({ Self.isValue($0, of: key) }) ?? true
@@ -89,17 +97,31 @@ public final class ChangelogChunk: @unchecked Sendable {
         case .mark(let offset):
             write(ItemKeyBytes(RelocationMarkBytes.key(offset)), value, partition.items, writes)
         case .device(let token):
-            writeState(value, token, partition)
+            writeState(value, token, partition, cipher)
         }
     }
 
     /// Writes the state with its token, with which a device can be removed from the changelog later.
     private func writeState(
-        _ value: UnsafeRawBufferPointer?, _ token: UnsafeRawBufferPointer, _ partition: StorePartition
+        _ value: UnsafeRawBufferPointer?, _ token: UnsafeRawBufferPointer, _ partition: StorePartition,
+        _ cipher: ValueCipher?
     ) {
-        let key = DeviceKeyBytes(hasher.device(token))
+        let device = hasher.device(token)
+        let key = DeviceKeyBytes(device)
         guard let value, let state = DeviceStateBytes.read(value), DeviceToken.violation(token) != .hex else {
             return write(key, value, partition.devices, writes)
+        }
+        if let cipher {
+            sealed.removeAll()
+            do throws(CipherFailure) {
+                try DeviceStateBytes.append(
+                    state, sealing: token, at: .device(partition: partition.number, device), by: cipher,
+                    to: &sealed)
+            } catch {
+                failure = error
+                return
+            }
+            return write(key, sealed.bytes, partition.devices, writes)
         }
         withUnsafeTemporaryAllocation(
             byteCount: DeviceStateBytes.count(withToken: token), alignment: 1
@@ -187,6 +209,6 @@ public final class ChangelogChunk: @unchecked Sendable {
     ) {
         guard let due = DueBytes(prefixOf: value)?.due else { return }
         let push = UnsafeRawBufferPointer(rebasing: value[DueBytes.count...])
-        partition.due.putDue(due, key, StoredPush.suspendedTopic(of: push), in: batch)
+        partition.due.putDue(due, key, SealedValue.suspendedTopic(of: push), in: batch)
     }
 }

@@ -10,6 +10,8 @@ public struct LoadedDevice: Sendable {
     public var state: DeviceState?
     /// Range of the device's token in the arena; empty: the store has no state or no token of the device.
     var token: Range<Int>
+    /// True when the arena has the token in its encrypted form.
+    var isTokenSealed = false
     /// Range of the device's items in ``BatchResult/items``, by offset.
     public var items: Range<Int>
 }
@@ -47,14 +49,13 @@ public final class BatchResult: @unchecked Sendable {
         self.arena = arena
     }
 
-    /// Returns the bytes of an item's ``StoredPush``, alive as long as this result.
+    /// Returns the bytes of an item's ``StoredPush``, encrypted or not, alive as long as this result.
     public func push(_ item: LoadedItem) -> UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(rebasing: arena.bytes[item.start..<item.start + item.count])
     }
 
-    /// Returns the digits of a device's token, in lower case; empty: the store has no token. The digits live as long as
-    /// this result.
-    public func token(_ device: LoadedDevice) -> UnsafeRawBufferPointer {
+    /// Returns the digits of a device's token, or its encrypted form; empty: the store has no token.
+    func tokenBytes(_ device: LoadedDevice) -> UnsafeRawBufferPointer {
         UnsafeRawBufferPointer(rebasing: arena.bytes[device.token])
     }
 }
@@ -77,14 +78,20 @@ struct DeviceLoader: ~Copyable {
         let first = items.count
         if request.hasItems { try loadItems(request) }
         let token = arena.count
+        var isSealed = false
         let state = try partition.devices.withValue(of: DeviceKeyBytes(request.device)) {
-            DeviceStateBytes.withToken($0) { arena.append($0) }
+            if let sealed = DeviceStateBytes.sealedToken($0) {
+                arena.append(sealed)
+                isSealed = true
+            } else {
+                DeviceStateBytes.withToken($0) { arena.append($0) }
+            }
             return DeviceStateBytes.read($0)
         }
         loads.append(
             LoadedDevice(
                 partition: partition.number, device: request.device, state: state ?? nil,
-                token: token..<arena.count, items: first..<items.count))
+                token: token..<arena.count, isTokenSealed: isSealed, items: first..<items.count))
     }
 
     private mutating func loadItems(_ request: BatchStorage.Load) throws(RetryStoreError) {

@@ -1,5 +1,6 @@
 import CRocksDB
 import SluiceModel
+import StoreEncryption
 
 /// Changes that are made together or not at all, and devices to load after them. ``RetryStore/makeBatch()`` makes a
 /// batch. A batch is filled on one thread, and submitted once; a batch that is never submitted changes nothing.
@@ -36,13 +37,12 @@ public struct StoreBatch: ~Copyable, Sendable {
                 storage.writes, partition.items.handle, key, keyCount,
                 value.baseAddress!.assumingMemoryBound(to: CChar.self), value.count)
         }
-        let suspended =
-            push.progress.wait == .suspended
-            ? StoredPush.topicHash(push.push.topic, push.push.environment) : nil
-        putDue(partition, key, due: due, replacing: replacingDue, suspended, valueCount: value.count)
+        putDue(
+            partition, key, due: due, replacing: replacingDue, push.suspendedTopic, valueCount: value.count)
     }
 
-    /// Stores a push like the function above, from the bytes of a ``StoredPush`` that was encoded before.
+    /// Stores a push like the function above, from the bytes of a ``StoredPush`` that was encoded before, encrypted or
+    /// not.
     public mutating func put(
         _ partition: StorePartition, _ key: ItemKey, due: Int64, replacingDue: Int64?,
         value: UnsafeRawBufferPointer
@@ -61,7 +61,7 @@ public struct StoreBatch: ~Copyable, Sendable {
             }
         }
         putDue(
-            partition, key, due: due, replacing: replacingDue, StoredPush.suspendedTopic(of: value),
+            partition, key, due: due, replacing: replacingDue, SealedValue.suspendedTopic(of: value),
             valueCount: DueBytes.count + value.count)
     }
 

@@ -1,5 +1,6 @@
 import CRocksDB
 import SluiceModel
+import StoreEncryption
 
 /// An inconsistency in a store.
 public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
@@ -15,6 +16,8 @@ public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
         case push(StoredPushError)
         /// A push can be read, but this part exceeds a limit of this version.
         case unsendable(StoredPushError.Part)
+        /// An encrypted value can't be read.
+        case sealed(SealedValueError)
         /// An item's push belongs to another record or device than its key.
         case otherPush
         /// The mark of a record can't be read.
@@ -47,6 +50,7 @@ public struct StoreProblem: Hashable, Sendable, CustomStringConvertible {
         case .unsendable(let part):
             return
                 "\(place): a push's \(part.rawValue) exceeds a limit of this version, so the push can't be sent"
+        case .sealed(let error): return "\(place): \(error)"
         case .otherPush: return "\(place): an item holds the push of another record or device"
         case .mark: return "\(place): the mark of a record can't be read"
         case .shape(let name): return "\(place): an entry of \(name) has an invalid length"
@@ -69,6 +73,8 @@ public struct StoreReport: Sendable {
     public var deviceStates = 0
     /// Bytes of all items' pushes.
     public var pushBytes = 0
+    /// Encrypted values that were not checked, because the inspector has no keys.
+    public var locked = 0
     /// First problems found, up to the limit.
     public var problems: [StoreProblem] = []
     /// Number of all problems, those beyond the limit included.
@@ -83,7 +89,8 @@ extension StoreInspector {
     /// each due entry an item. Each push must be readable and belong to its key.
     /// - Parameter problemLimit: most problems to report one by one.
     public func verify(problemLimit: Int = 100) -> StoreReport {
-        var check = StoreCheck(hasher: reader.hasher, problemLimit: problemLimit)
+        var check = StoreCheck(
+            hasher: reader.hasher, cipher: reader.cipher, problemLimit: problemLimit)
         for family in opened.remains {
             check.report(.incompletePartition, StorePartition.Family(family.name)?.partition)
         }
@@ -97,11 +104,13 @@ extension StoreInspector {
 
 private struct StoreCheck {
     let hasher: IdentityHasher
+    let cipher: ValueCipher?
     let problemLimit: Int
     private(set) var report = StoreReport()
 
-    init(hasher: IdentityHasher, problemLimit: Int) {
+    init(hasher: IdentityHasher, cipher: ValueCipher?, problemLimit: Int) {
         self.hasher = hasher
+        self.cipher = cipher
         self.problemLimit = problemLimit
     }
 
@@ -138,6 +147,10 @@ private struct StoreCheck {
                 check.report(.shape(columnFamily: partition.devices.name), partition.number)
             } else if DeviceStateBytes.read(iterator.value) == nil {
                 check.report(.deviceState, partition.number)
+            } else if let token = DeviceStateBytes.sealedToken(iterator.value),
+                let device = DeviceKeyBytes(iterator.key)?.device
+            {
+                check.open(token, .device(partition: partition.number, device), partition.number) { _, _ in }
             }
         }
     }
@@ -159,12 +172,36 @@ private struct StoreCheck {
         report.items += 1
         let push = UnsafeRawBufferPointer(rebasing: value[DueBytes.count...])
         report.pushBytes += push.count
-        checkPush(push, key, partition.number)
+        if SealedValue.isSealed(push) {
+            open(push, .item(partition: partition.number, offset: key.offset), partition.number, key) {
+                $0.checkPush($1, key, partition.number)
+            }
+        } else {
+            checkPush(push, key, partition.number)
+        }
         guard try partition.due.withValue(of: DueKeyBytes(due: due, key), { _ in true }) != nil else {
             report(.itemWithoutDue(due), partition.number, key)
             return false
         }
         return true
+    }
+
+    /// Passes the plain bytes of an encrypted value to `body`, or reports the fault.
+    private mutating func open(
+        _ sealed: UnsafeRawBufferPointer, _ place: ValuePlace, _ partition: Int32, _ key: ItemKey? = nil,
+        _ body: (inout StoreCheck, UnsafeRawBufferPointer) -> Void
+    ) {
+        guard let cipher else {
+            report.locked += 1
+            return
+        }
+        var plain = ByteWriter(minimumCapacity: sealed.count)
+        do throws(SealedValueError) {
+            try cipher.open(sealed, at: place, into: &plain)
+            body(&self, plain.bytes)
+        } catch {
+            report(.sealed(error), partition, key)
+        }
     }
 
     private mutating func checkPush(_ bytes: UnsafeRawBufferPointer, _ key: ItemKey, _ partition: Int32) {

@@ -1,5 +1,6 @@
 import CRocksDB
 import SluiceModel
+import StoreEncryption
 
 /// Reads a store that no worker has open, and changes nothing but RocksDB's info log. Logged changes that aren't in the
 /// tables yet are visible, too.
@@ -14,12 +15,13 @@ public final class StoreInspector {
     let opened: OpenedDatabase
 
     /// Opens the database for reading.
-    public init(directory: String) throws(RetryStoreError) {
+    /// - Parameter keyring: keys of encrypted values; nil: such values stay unread.
+    public init(directory: String, keyring: StoreKeyring? = nil) throws(RetryStoreError) {
         self.directory = directory
         try StoreDirectory(path: directory).check()
         let options = StoreOptions(blockCacheBytes: 32 << 20, memtableBytes: 64 << 20, isReadOnly: true)
         let (database, families) = try Database.open(directory, options: options, readOnly: true)
         opened = try OpenedDatabase(database, families, making: nil)
-        reader = StoreReader(opened)
+        reader = try StoreReader(opened, keyring)
     }
 }

@@ -104,9 +104,11 @@ struct SuspendedBytes: BitwiseCopyable {
 /// |---|---|
 /// | 2 | 26: version, presence, learned, expiry, offset |
 /// | 3 | the same, and half as many as the device token has digits: the token, so that the changelog can forget it |
+/// | 4 | the same as 2, and the token as an encrypted value |
 enum DeviceStateBytes {
     static let version: UInt8 = 2
     static let versionWithToken: UInt8 = 3
+    static let versionWithSealedToken: UInt8 = 4
     static let count = 26
     /// Bytes of a state without the report's offset.
     private static let version1Count = 18
@@ -151,7 +153,7 @@ enum DeviceStateBytes {
         let offset: Int64
         switch (bytes[0], bytes.count) {
         case (1, version1Count): offset = -1
-        case (version, count), (versionWithToken, (count + 1)...):
+        case (version, count), (versionWithToken...versionWithSealedToken, (count + 1)...):
             offset = Int64(bigEndian: bytes.loadUnaligned(fromByteOffset: 18, as: Int64.self))
         default: return nil
         }

@@ -72,7 +72,7 @@ extension RetryStore {
     /// Format of the database's keys and values; a database of another format is refused.
     public static var formatVersion: String { StoreMeta.version }
     /// Formats of a device's state that this version reads, lowest and highest.
-    public static var deviceFormats: ClosedRange<UInt8> { 1...DeviceStateBytes.versionWithToken }
+    public static var deviceFormats: ClosedRange<UInt8> { 1...DeviceStateBytes.versionWithSealedToken }
     /// Version of the RocksDB that is loaded.
     public static var libraryVersion: String { String(cString: sluice_rocksdb_version()) }
     /// Format of the marks of moved pushes.

@@ -62,6 +62,16 @@ public struct ByteWriter: ~Copyable {
         count &+= bytes.count
     }
 
+    /// Appends `count` bytes, which `fill` writes. Appends nothing when `fill` returns false.
+    /// - Returns: the result of `fill`.
+    @inline(__always)
+    public mutating func append(count added: Int, _ fill: (UnsafeMutableRawPointer) -> Bool) -> Bool {
+        reserve(added)
+        guard fill(storage + count) else { return false }
+        count &+= added
+        return true
+    }
+
     /// Appends the literal's UTF-8 bytes, unescaped. The length of a literal is known where this is inlined, so that the
     /// copy is a few stores.
     @inline(__always)

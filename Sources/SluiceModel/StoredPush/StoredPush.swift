@@ -53,6 +53,11 @@ public struct StoredPush {
         self.polledMilliseconds = polledMilliseconds
     }
 
+    /// ``topicHash(_:_:)`` of the push's topic if the push waits with it; nil: the push waits for something else.
+    public var suspendedTopic: UInt32? {
+        progress.wait == .suspended ? Self.topicHash(push.topic, push.environment) : nil
+    }
+
     /// Progress of a push.
     public struct Progress: Equatable, BitwiseCopyable, Sendable {
         /// Number of times that the push was sent.

@@ -1,8 +1,10 @@
 import Admin
 import ArgumentParser
 import Foundation
+import Gateway
 import RetryStore
 import SluiceModel
+import StoreEncryption
 
 struct InspectCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -19,6 +21,9 @@ struct InspectStoreCommand: ParsableCommand {
             Reads the directory and changes nothing. While a worker is running, the report covers only the data that the \
             worker has flushed. Partitions that the worker has given up are included, and listed with their age as \
             copies of the changelog. Payloads and complete device tokens are never shown.
+
+            Encrypted pushes need the worker's key file: --key-file. Without it they are counted by the names of their \
+            keys, and shown without their contents.
             """)
 
     @Argument(help: "The store's directory: store.directory in the worker's configuration.")
@@ -26,6 +31,12 @@ struct InspectStoreCommand: ParsableCommand {
 
     @Option(help: ArgumentHelp("Show this device's items and its presence.", valueName: "token"))
     var device: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "Read encrypted pushes: store.encryption.key-file in the worker's configuration.",
+            valueName: "file"))
+    var keyFile: String?
 
     @Flag(help: "Read and check the whole store. Exit status 1 if anything is damaged.")
     var verify = false
@@ -44,8 +55,9 @@ struct InspectStoreCommand: ParsableCommand {
 
     func run() throws {
         let isSound: Bool
+        let keyring = try keys()
         do throws(RetryStoreError) {
-            let store = try StoreInspector(directory: directory)
+            let store = try StoreInspector(directory: directory, keyring: keyring)
             if let device {
                 try show(device, in: store.reader)
                 isSound = true
@@ -61,6 +73,15 @@ struct InspectStoreCommand: ParsableCommand {
         if !isSound { throw CommandFailure(.failure) }
     }
 
+    private func keys() throws(CommandFailure) -> StoreKeyring? {
+        guard let keyFile else { return nil }
+        do throws(KeyFileError) {
+            return try StoreKeyFile.read(keyFile)
+        } catch {
+            throw CommandFailure(.unavailable, "--key-file: \(error)")
+        }
+    }
+
     // MARK: Summary
 
     private func summarize(_ store: StoreReader) throws(RetryStoreError) {
@@ -74,8 +95,8 @@ struct InspectStoreCommand: ParsableCommand {
                 summary.marks += 1
                 return true
             }
-            try store.visitDevices(of: partition) { _, state in
-                summary.add(state)
+            try store.visitDevices(of: partition) { device in
+                summary.add(device)
                 return true
             }
         }
@@ -98,6 +119,10 @@ struct InspectStoreCommand: ParsableCommand {
         for (title, counts) in summary.tables where !counts.isEmpty {
             Terminal.output(title)
             for (name, count) in counts { Terminal.output("  \(name.padded(to: 28)) \(count)") }
+        }
+        for (reason, number) in summary.locked.sorted(by: { $0.key < $1.key }) {
+            let remedy = keyFile == nil ? "name the key file with --key-file" : reason
+            Terminal.output("locked      \(number): \(remedy)")
         }
         if summary.unreadable > 0 {
             Terminal.output("unreadable  \(summary.unreadable): find them with --verify")
@@ -139,12 +164,16 @@ struct InspectStoreCommand: ParsableCommand {
                     "items": report.items, "marks": report.marks, "due-entries": report.dueEntries,
                     "devices": report.deviceStates, "push-bytes": report.pushBytes,
                     "problems": report.problems.map(\.description),
-                    "problem-count": report.problemCount,
+                    "problem-count": report.problemCount, "locked": report.locked,
                 ]))
         } else {
             for problem in report.problems { Terminal.output("\(problem)") }
             if report.problemCount > report.problems.count {
                 Terminal.output("and \(report.problemCount - report.problems.count) more")
+            }
+            if report.locked > 0 {
+                Terminal.output(
+                    "\(count(report.locked, "encrypted value")) not checked: name the key file with --key-file")
             }
             Terminal.output(
                 "\(count(report.items, "item")), \(count(report.dueEntries, "due entry", "due entries")), "

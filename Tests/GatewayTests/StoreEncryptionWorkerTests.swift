@@ -1,0 +1,269 @@
+import Configuration
+import EventLoop
+import Foundation
+import KafkaTestSupport
+import RetryStore
+import SluiceModel
+import StoreEncryption
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+/// Workers whose store and changelog are encrypted.
+struct StoreEncryptionWorkerTests {
+    private static let keyA = "a " + Data(repeating: 1, count: 32).base64EncodedString()
+    private static let keyB = "b " + Data(repeating: 2, count: 32).base64EncodedString()
+    private static let otherA = "a " + Data(repeating: 9, count: 32).base64EncodedString()
+    private static let secret = "a secret text"
+
+    private func worker(
+        _ bed: WorkerBed, _ directory: String, keys: String?, changelog: Configuration.Store.Switch = .on,
+        log: LogRecorder = LogRecorder()
+    ) throws -> Worker {
+        let file = try keys.map { try bed.directory.write($0 + "\n", to: "keys-\(directory)") }
+        return try bed.worker(log: log) {
+            $0.store = .init(
+                directory: bed.directory.file(directory), after: .seconds(1), changelog: changelog,
+                transactions: .off, encryptionKeyFile: file)
+            $0.delivery.shards = 2
+        }
+    }
+
+    private func devices(_ count: Int, seed: UInt64) -> [String] {
+        var random = SeededGenerator(seed: seed)
+        return (0..<count).map { _ in random.hexadecimal(bytes: 32) }
+    }
+
+    private func hold(_ bed: WorkerBed, _ devices: [String]) throws {
+        try bed.produce(
+            try devices.map { try event("offline", of: $0) }
+                + devices.map { held("\(Self.secret) for \($0.prefix(8))", to: $0) { $0.ttl = 3600 } })
+    }
+
+    private func has(_ bytes: [UInt8], _ text: String) -> Bool {
+        Data(bytes).range(of: Data(text.utf8)) != nil
+    }
+
+    /// Returns the names of the items' keys with their numbers; the empty name stands for items in clear.
+    private func keys(_ bed: WorkerBed, _ directory: String) throws -> [String: Int] {
+        let reader = try StoreInspector(directory: bed.directory.file(directory)).reader
+        var names: [String: Int] = [:]
+        for partition in reader.partitions {
+            try reader.visitItems(of: partition) { item in
+                names[item.keyName ?? "", default: 0] += 1
+                return true
+            }
+        }
+        return names
+    }
+
+    /// Sends the held pushes of all devices, each once.
+    private func release(_ bed: WorkerBed, _ worker: Worker, _ devices: [String], outcomes: Int) throws {
+        try bed.produce(try devices.map { try event("online", of: $0) })
+        let ended = try bed.waitForOutcomes(outcomes + 2 * devices.count)
+        let accepted = ended.filter { $0.kind == .accepted }
+        #expect(Set(accepted.map(\.deviceToken)).isSuperset(of: devices))
+        #expect(worker.snapshot().totals.unaccounted == 0)
+        #expect(worker.snapshot().totals.store.undecryptable == 0)
+    }
+
+    @Test func heldPushesAreEncryptedInStoreAndChangelog() throws {
+        try withBed { bed in
+            let first = try worker(bed, "first", keys: Self.keyA)
+            let devices = devices(30, seed: 3001)
+            try hold(bed, devices)
+            try bed.waitForOutcomes(30)
+            try first.waitUntilEvicted(devices: 30)
+            bed.stop(first)
+            #expect(try keys(bed, "first") == ["a": 30])
+
+            let changelog = try TopicReader(bed.kafka, "changelog", partitions: WorkerBed.partitions)
+            try eventually("the changelog has the items and the devices") {
+                changelog.poll()
+                return changelog.records.count >= 60
+            }
+            let values = changelog.records.compactMap(\.value)
+            #expect(values.allSatisfy { !has($0, Self.secret) && !has($0, newsTopic) })
+            #expect(values.count { $0.count > 8 && $0[8] == SealedValue.version } == 30)
+
+            // A worker without a copy restores from the changelog.
+            let second = try worker(bed, "second", keys: Self.keyA)
+            try second.waitUntilEvicted(devices: 30)
+            try release(bed, second, devices, outcomes: 30)
+            bed.stop(second)
+            #expect(try keys(bed, "second") == [:])
+            #expect(bed.simulator.summary.requests == 30)
+        }
+    }
+
+    @Test(arguments: [(otherA, "another key"), (keyB, "which the key file lacks"), (nil, "no key file")])
+    func restoreWithoutTheKeyEndsTheWorker(keys: String?, text: String) throws {
+        try withBed { bed in
+            let first = try worker(bed, "first", keys: Self.keyA)
+            let devices = devices(6, seed: 3002)
+            try hold(bed, devices)
+            try bed.waitForOutcomes(6)
+            try first.waitUntilEvicted(devices: 6)
+            bed.stop(first)
+
+            let wrong = try worker(bed, "second", keys: keys)
+            let failure = bed.waitUntilStopped(wrong, mayFail: true).failure
+            #expect(failure?.reason.contains(text) == true, "\(failure?.reason ?? "no failure")")
+            #expect(failure?.startsOver == false)
+            // The local copy says it before anything is connected.
+            #expect(throws: WorkerError.self) { try worker(bed, "first", keys: keys) }
+
+            let right = try worker(bed, "third", keys: Self.keyA)
+            try right.waitUntilEvicted(devices: 6)
+            try release(bed, right, devices, outcomes: 6)
+        }
+    }
+
+    /// The key file changes while pushes are stored and sent. Each push is sent once.
+    @Test(arguments: [Configuration.Store.Switch.on, .off])
+    func keysRotateUnderLoad(changelog: Configuration.Store.Switch) throws {
+        try withBed { bed in
+            let log = LogRecorder()
+            let first = try worker(bed, "store", keys: Self.keyA, changelog: changelog, log: log)
+            let devices = devices(90, seed: 3003)
+            try hold(bed, Array(devices[..<30]))
+            try bed.waitForOutcomes(30)
+            try first.waitUntilEvicted(devices: 30)
+
+            try bed.directory.write("b not-a-key\n", to: "keys-store")
+            first.renewCredentials()
+            #expect(log.messages.count(containing: "line 1 needs the Base64 text") == 1)
+            #expect(first.storeKeyReport?.fault != nil && first.storeKeyReport?.names == ["a"])
+            try bed.directory.write("\(Self.otherA)\n", to: "keys-store")
+            first.renewCredentials()
+            #expect(first.storeKeyReport?.fault?.contains("other bytes than before") == true)
+
+            try hold(bed, Array(devices[30..<60]))
+            try bed.directory.write("\(Self.keyB)\n\(Self.keyA)\n", to: "keys-store")
+            first.renewCredentials()
+            let report = try #require(first.storeKeyReport)
+            #expect(report.names == ["b", "a"] && report.fault == nil && report.renewals == 1)
+            try hold(bed, Array(devices[60...]))
+            try bed.waitForOutcomes(90)
+            try first.waitUntilEvicted(devices: 90)
+
+            // A key that leaves the file decrypts until the end of the worker.
+            try bed.directory.write("\(Self.keyB)\n", to: "keys-store")
+            first.renewCredentials()
+            #expect(first.storeKeyReport?.kept == ["a"])
+            try release(bed, first, Array(devices[..<10]), outcomes: 90)
+            bed.stop(first)
+            let names = try keys(bed, "store")
+            #expect((names["a"] ?? 0) >= 20 && (names["b"] ?? 0) >= 30)
+            #expect((names["a"] ?? 0) + (names["b"] ?? 0) == 80)
+
+            #expect(throws: WorkerError.self) {
+                try worker(bed, "store", keys: Self.keyB, changelog: changelog)
+            }
+            let second = try worker(bed, "store", keys: "\(Self.keyB)\n\(Self.keyA)", changelog: changelog)
+            try release(bed, second, Array(devices[10...]), outcomes: 110)
+            bed.stop(second)
+            #expect(bed.simulator.summary.requests == 90)
+            #expect(try keys(bed, "store") == [:])
+        }
+    }
+
+    /// Another worker writes under a key that this worker gets later. The restore reads the key file anew.
+    @Test func restoreReadsTheKeyFileAnew() throws {
+        try withBed { bed in
+            let first = try worker(bed, "first", keys: Self.keyA)
+            let devices = devices(6, seed: 3004)
+            try hold(bed, devices)
+            try bed.waitForOutcomes(6)
+            try first.waitUntilEvicted(devices: 6)
+            bed.stop(first)
+
+            let second = try worker(bed, "second", keys: Self.keyB)
+            // Written before the worker has joined the group.
+            try bed.directory.write("\(Self.keyB)\n\(Self.keyA)\n", to: "keys-second")
+            try second.waitUntilEvicted(devices: 6)
+            #expect(second.storeKeyReport?.names == ["b", "a"])
+            try release(bed, second, devices, outcomes: 6)
+        }
+    }
+
+    @Test func encryptionIsTurnedOnAndOffOverAStore() throws {
+        try withBed { bed in
+            let devices = devices(20, seed: 3005)
+            let first = try worker(bed, "store", keys: nil, changelog: .off)
+            try hold(bed, Array(devices[..<10]))
+            try bed.waitForOutcomes(10)
+            try first.waitUntilEvicted(devices: 10)
+            bed.stop(first)
+
+            let second = try worker(bed, "store", keys: Self.keyA, changelog: .off)
+            try hold(bed, Array(devices[10...]))
+            try bed.waitForOutcomes(20)
+            try second.waitUntilEvicted(devices: 20)
+            bed.stop(second)
+            #expect(try keys(bed, "store") == ["": 10, "a": 10])
+            #expect(throws: WorkerError.self) { try worker(bed, "store", keys: nil, changelog: .off) }
+
+            let third = try worker(bed, "store", keys: Self.keyA, changelog: .off)
+            try release(bed, third, devices, outcomes: 20)
+            bed.stop(third)
+            let last = try worker(bed, "store", keys: nil, changelog: .off)
+            bed.stop(last)
+            #expect(bed.simulator.summary.requests == 20)
+        }
+    }
+
+    /// A value that can't be decrypted stays in the store, is counted, and affects no other push.
+    @Test func damagedValueStaysInTheStore() throws {
+        try withBed { bed in
+            let devices = devices(4, seed: 3006)
+            let first = try worker(bed, "store", keys: Self.keyA, changelog: .off)
+            try hold(bed, devices)
+            try bed.waitForOutcomes(4)
+            try first.waitUntilEvicted(devices: 4)
+            bed.stop(first)
+            try damage(bed, devices[0])
+
+            let log = LogRecorder()
+            let second = try worker(bed, "store", keys: Self.keyA, changelog: .off, log: log)
+            try bed.produce(try devices.map { try event("online", of: $0) })
+            let outcomes = try bed.waitForOutcomes(4 + 4 + 3)
+            #expect(Set(outcomes.filter { $0.kind == .accepted }.map(\.deviceToken)) == Set(devices[1...]))
+            #expect(second.snapshot().totals.store.undecryptable > 0)
+            #expect(log.messages.count(containing: "can't be decrypted; it stays in the store") > 0)
+            bed.stop(second)
+            #expect(try keys(bed, "store") == ["a": 1])
+        }
+    }
+
+    /// Flips a bit of a device's item.
+    private func damage(_ bed: WorkerBed, _ device: String) throws {
+        var settings = RetryStore.Settings(
+            directory: bed.directory.file("store"), sourceTopic: bed.kafka.topic("jobs"))
+        settings.keyring = try StoreKeyFile.read(bed.directory.file("keys-store"))
+        let store = try RetryStore(settings)
+        defer { store.close() }
+        var token = device
+        let key = token.withUTF8 { store.hasher.device(UnsafeRawBufferPointer($0)) }
+        for partition in store.partitions {
+            let isDone = BlockingFlag()
+            var batch = store.makeBatch()
+            batch.load(partition, key)
+            store.submit(batch) { result in
+                var changes = store.makeBatch()
+                for item in result.items {
+                    var bytes = Array(result.push(item))
+                    bytes[bytes.count - 20] ^= 1
+                    bytes.withUnsafeBytes {
+                        changes.put(
+                            partition, ItemKey(device: key, offset: item.offset), due: item.due,
+                            replacingDue: item.due, value: $0)
+                    }
+                }
+                store.submit(changes) { _ in isDone.set() }
+            }
+            isDone.wait()
+        }
+    }
+}
