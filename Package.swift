@@ -224,7 +224,8 @@ let package = Package(
         .testTarget(
             name: "KafkaTests", dependencies: ["DeliveryCore", "Kafka", "TestSupport"], swiftSettings: strict),
         .testTarget(
-            name: "StoreEncryptionTests", dependencies: ["COpenSSL", "SluiceModel", "StoreEncryption", "TestSupport"],
+            name: "StoreEncryptionTests",
+            dependencies: ["COpenSSL", "SluiceModel", "StoreEncryption", "TestSupport"],
             swiftSettings: strict),
         .testTarget(
             name: "RetryStoreTests",

@@ -7,7 +7,7 @@ import RetryStore
 struct StoreCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "store", abstract: "The retry store by itself; prints one line of JSON per figure.",
-        subcommands: [Run.self, Fill.self, Reopen.self, Restore.self])
+        subcommands: [Run.self, Fill.self, Reopen.self, Restore.self, Encryption.self])
 
     struct Shape: ParsableArguments {
         @Option(help: "Items to put.") var items = 10_000_000
@@ -162,7 +162,7 @@ struct StoreCommand: ParsableCommand {
     }
 }
 
-private func figure(_ name: String, _ value: Double, _ unit: String) {
+func figure(_ name: String, _ value: Double, _ unit: String) {
     var line = JSONLine()
     line.add("figure", name)
     line.add("value", value)

@@ -43,7 +43,8 @@ enum StoreDocument {
         }
         if let keys {
             var encryption: [String: Any] = [
-                "encrypts": keys.names.first ?? "", "decrypt": keys.names, "kept": keys.kept,
+                "encrypts": keys.encrypts ? keys.names.first ?? "" : "", "decrypt": keys.names,
+                "kept": keys.kept,
                 "renewals": keys.renewals, "renewal-failures": keys.renewalFailures,
             ]
             if let fault = keys.fault { encryption["fault"] = fault }

@@ -9,12 +9,12 @@ extension WorkerMetrics {
     ) {
         metrics.counter(
             "store_undecryptable_items",
-            "Times that an item or a device's token could not be decrypted. It stays in the store.",
+            "Unreadable items, and device tokens, that could not be decrypted.",
             totals.store.undecryptable)
         guard let keys else { return }
         metrics.gauge(
             "store_keys", "1 for the key that encrypts stored pushes, 0 for keys that decrypt only.",
-            keys.names.enumerated().map { .init(["key": $1], .integer($0 == 0 ? 1 : 0)) })
+            keys.names.enumerated().map { .init(["key": $1], .integer(keys.encrypts && $0 == 0 ? 1 : 0)) })
         metrics.gauge(
             "store_key_file_faulty", "1 while the key file is faulty, and the keys before stay in use.",
             keys.fault == nil ? 0 : 1)

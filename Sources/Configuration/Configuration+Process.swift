@@ -31,7 +31,7 @@ extension Configuration {
         }
         if let path = admin.tokenFile { files.append(("admin.token-file", path)) }
         if let path = outcomes.hashKeyFile { files.append(("outcomes.hash-key-file", path)) }
-        if let path = store?.encryptionKeyFile { files.append(("store.encryption.key-file", path)) }
+        if let path = store?.encryption?.keyFile { files.append(("store.encryption.key-file", path)) }
         if let path = apns.proxy?.passwordFile { files.append(("apns.proxy.password-file", path)) }
         for (section, properties) in [
             ("properties", kafka.properties), ("consumer-properties", kafka.consumerProperties),

@@ -234,21 +234,26 @@ extension Configuration {
                 transactionInterval: section.duration(
                     "transaction-interval", .milliseconds(10)...minutes(1),
                     default: defaults.transactionInterval, help: "time between two commits of transactions"),
-                encryptionKeyFile: readEncryption(section, files: files))
+                encryption: readEncryption(section, files: files))
         }
         return isThere ? store : nil
     }
 
-    private static func readEncryption(_ store: SectionReader, files: FileNames) -> String? {
+    private static func readEncryption(_ store: SectionReader, files: FileNames) -> Store.Encryption? {
         let isThere = store.contains("encryption")
-        return store.section("encryption") { section in
-            section.text(
-                "key-file", kind: "file", required: isThere,
-                help:
-                    "file with the keys that encrypt stored pushes, in the store and in the changelog: a name and 32 bytes in Base64 on each line; the first key encrypts, all decrypt",
-                check: files.check
-            ).map(files.resolve)
+        let encryption = store.section("encryption") { section in
+            Store.Encryption(
+                keyFile: section.text(
+                    "key-file", kind: "file", required: isThere,
+                    help:
+                        "file with the keys that encrypt stored pushes, in the store and in the changelog: a name and 32 bytes in Base64 on each line; the first key encrypts, all decrypt",
+                    check: files.check
+                ).map(files.resolve) ?? "",
+                encrypt: section.choice(
+                    "encrypt", default: Store.Encryption(keyFile: "").encrypt,
+                    help: "`off`: write in clear, and use the keys to decrypt older values only"))
         }
+        return isThere ? encryption : nil
     }
 
     private static func readDelivery(_ section: SectionReader) -> Delivery {

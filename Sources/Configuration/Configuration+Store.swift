@@ -16,12 +16,25 @@ extension Configuration {
         public var transactions: Switch
         /// Time between transactions' commits. Readers of committed records see outcomes that much later.
         public var transactionInterval: Duration
-        /// File with the keys of the stored pushes, in the store and in the changelog; nil: they are kept in clear.
-        public var encryptionKeyFile: String?
+        /// Encryption of stored pushes, in the store and in the changelog; nil: they are kept in clear.
+        public var encryption: Encryption?
 
         /// A setting that is `on` or `off`.
         public enum Switch: String, CaseIterable, Sendable {
             case on, off
+        }
+
+        /// Section `store.encryption`.
+        public struct Encryption: Sendable, Equatable {
+            /// File with the keys: the first encrypts, all decrypt.
+            public var keyFile: String
+            /// Whether new values are encrypted. Off, the keys only decrypt older values.
+            public var encrypt: Switch
+
+            public init(keyFile: String, encrypt: Switch = .on) {
+                self.keyFile = keyFile
+                self.encrypt = encrypt
+            }
         }
 
         /// Whether changes are written to the changelog.
@@ -32,7 +45,7 @@ extension Configuration {
         public init(
             directory: String, after: Duration = .seconds(30), cacheBytes: Int = 64 << 20,
             writeBufferBytes: Int = 128 << 20, changelog: Switch = .on, transactions: Switch = .on,
-            transactionInterval: Duration = .milliseconds(200), encryptionKeyFile: String? = nil
+            transactionInterval: Duration = .milliseconds(200), encryption: Encryption? = nil
         ) {
             self.directory = directory
             self.after = after
@@ -41,7 +54,7 @@ extension Configuration {
             self.changelog = changelog
             self.transactions = transactions
             self.transactionInterval = transactionInterval
-            self.encryptionKeyFile = encryptionKeyFile
+            self.encryption = encryption
         }
     }
 }

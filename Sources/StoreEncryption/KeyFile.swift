@@ -147,7 +147,8 @@ public struct KeyFileError: Error, Hashable, Sendable, CustomStringConvertible {
             case .tooLarge: "is larger than 64 KB, which no key file needs"
             case .empty: "has no key: write a line with a name, a space and a key; \(Self.remedy)"
             case .form: "needs a name, a space and a key: put a name before the key"
-            case .name: "needs a name of 1 to \(StoreKey.longestName) letters, digits or hyphens before the key"
+            case .name:
+                "needs a name of 1 to \(StoreKey.longestName) letters, digits or hyphens before the key"
             case .key: "needs the Base64 text of 32 bytes behind the name: \(Self.remedy)"
             case .repeatedName(let other): "has the name of line \(other): give each key a name of its own"
             case .repeatedKey(let other): "has the key of line \(other): \(Self.remedy)"

@@ -16,8 +16,10 @@ import SluiceModel
 ///
 /// The tag covers everything before the nonce as well, and the value's ``ValuePlace``.
 public enum SealedValue {
-    /// First byte of an encrypted value.
+    /// First byte of an encrypted value: 0xE0 and the format.
     public static let version: UInt8 = 0xE1
+    /// Format, in decimal digits.
+    public static let format = "1"
     /// Bytes of a nonce and of a tag.
     static let nonceCount = 24
     static let tagCount = 16

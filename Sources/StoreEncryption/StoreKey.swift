@@ -74,11 +74,17 @@ public struct StoreKeyring: Sendable {
     public let primary: StoreKey
     /// Keys that decrypt only.
     public let others: [StoreKey]
+    /// False when new values are written in clear, and the keys only decrypt older ones.
+    public let encrypts: Bool
 
-    public init(primary: StoreKey, others: [StoreKey] = []) {
+    public init(primary: StoreKey, others: [StoreKey] = [], encrypts: Bool = true) {
         self.primary = primary
         self.others = others
+        self.encrypts = encrypts
     }
+
+    /// These keys, of which none encrypts.
+    public var decrypting: StoreKeyring { StoreKeyring(primary: primary, others: others, encrypts: false) }
 
     /// All keys, the one that encrypts first.
     public var keys: [StoreKey] { [primary] + others }
@@ -107,7 +113,9 @@ public struct StoreKeyring: Sendable {
             }
             guard same.check == key.check else { throw ChangedStoreKey(name: key.name) }
         }
-        return (StoreKeyring(primary: primary, others: others + kept), kept.map(\.name))
+        return (
+            StoreKeyring(primary: primary, others: others + kept, encrypts: encrypts), kept.map(\.name)
+        )
     }
 }
 

@@ -22,7 +22,7 @@ import Testing
 
     @Test func everyFileWithSecretsIsChecked() throws {
         let directory = try TemporaryDirectory("keys")
-        for name in ["token.p8", "client.key", "client.pem", "password", "hash.key", "good.p8"] {
+        for name in ["token.p8", "client.key", "client.pem", "password", "hash.key", "store.keys", "good.p8"] {
             try directory.write("hidden", to: name)
             chmod(directory.file(name), name == "good.p8" ? 0o600 : 0o644)
         }
@@ -44,13 +44,16 @@ import Testing
         configuration.apns.proxy = .init(
             host: "proxy", port: 1, user: "me", passwordFile: directory.file("password"))
         configuration.outcomes = .init(deviceToken: .hash, hashKeyFile: directory.file("hash.key"))
+        configuration.store = .init(
+            directory: "store", encryption: .init(keyFile: directory.file("store.keys")))
         let exposed = configuration.exposedFiles()
-        #expect(exposed.count == 4)
+        #expect(exposed.count == 5)
         #expect(!exposed.joined().contains("hidden"))
         for (text, setting) in zip(
             exposed,
             [
                 "credentials.token.key-file", "credentials.client.key-file", "outcomes.hash-key-file",
+                "store.encryption.key-file",
                 "apns.proxy.password-file",
             ])
         {

@@ -19,13 +19,13 @@ struct StoreEncryptionWorkerTests {
 
     private func worker(
         _ bed: WorkerBed, _ directory: String, keys: String?, changelog: Configuration.Store.Switch = .on,
-        log: LogRecorder = LogRecorder()
+        encrypt: Configuration.Store.Switch = .on, log: LogRecorder = LogRecorder()
     ) throws -> Worker {
         let file = try keys.map { try bed.directory.write($0 + "\n", to: "keys-\(directory)") }
         return try bed.worker(log: log) {
             $0.store = .init(
                 directory: bed.directory.file(directory), after: .seconds(1), changelog: changelog,
-                transactions: .off, encryptionKeyFile: file)
+                transactions: .off, encryption: file.map { .init(keyFile: $0, encrypt: encrypt) })
             $0.delivery.shards = 2
         }
     }
@@ -205,12 +205,18 @@ struct StoreEncryptionWorkerTests {
             #expect(try keys(bed, "store") == ["": 10, "a": 10])
             #expect(throws: WorkerError.self) { try worker(bed, "store", keys: nil, changelog: .off) }
 
-            let third = try worker(bed, "store", keys: Self.keyA, changelog: .off)
-            try release(bed, third, devices, outcomes: 20)
+            // The keys only decrypt: what is written from now on is in clear.
+            let third = try worker(bed, "store", keys: Self.keyA, changelog: .off, encrypt: .off)
+            try release(bed, third, Array(devices[10...]), outcomes: 20)
+            try hold(bed, Array(devices[10...]))
+            try bed.waitForOutcomes(20 + 20 + 10)
+            try third.waitUntilEvicted(devices: 20)
             bed.stop(third)
+            #expect(try keys(bed, "store") == ["": 20])
             let last = try worker(bed, "store", keys: nil, changelog: .off)
+            try release(bed, last, devices, outcomes: 50)
             bed.stop(last)
-            #expect(bed.simulator.summary.requests == 20)
+            #expect(bed.simulator.summary.requests == 30)
         }
     }
 

@@ -60,7 +60,7 @@ final class ChangelogRestorer: @unchecked Sendable {
     /// Chunks that keep their memory from the last use, because fresh memory costs a tenth of the time.
     private var spare: [ChangelogChunk] = []
     private let batch = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 1024)
-    /// Keys of the values, and what encrypts the devices' tokens; nil: encryption is off.
+    /// Has the keys of the values, and encrypts the devices' tokens; nil: encryption is off.
     private var cipher: ValueCipher?
     private var isStepping = false
     private var progressReportedAt: MonotonicTime
@@ -222,7 +222,9 @@ final class ChangelogRestorer: @unchecked Sendable {
             return end(
                 target, "the value of the record at offset \(record.offset) can't be read: \(fault)")
         }
-        chunk.append(key: record.key, value: record.value, among: &target.keys, cipher: cipher)
+        chunk.append(
+            key: record.key, value: record.value, among: &target.keys,
+            cipher: cipher?.keyring.encrypts == true ? cipher : nil)
         if let failure = chunk.failure { return end(target, "\(failure)") }
         if chunk.bytes >= Self.chunkBytes || chunk.count >= Self.chunkRecords { submit(target) {} }
     }

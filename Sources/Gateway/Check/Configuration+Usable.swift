@@ -27,7 +27,7 @@ extension Configuration {
 
     /// Returns the fault of the store's key file.
     private func storeKeyProblems(_ places: SettingPlaces) -> [ConfigurationProblem] {
-        guard let file = store?.encryptionKeyFile else { return [] }
+        guard let file = store?.encryption?.keyFile else { return [] }
         do throws(KeyFileError) {
             _ = try StoreKeyFile.read(file)
             return []

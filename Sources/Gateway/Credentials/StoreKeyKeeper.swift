@@ -7,8 +7,9 @@ import Synchronization
 /// The file of `store.encryption.key-file`.
 public enum StoreKeyFile {
     /// Reads the keys. Blocks.
+    /// - Parameter encrypts: false when new values are written in clear.
     /// - Throws: the file, the line and the remedy.
-    public static func read(_ path: String) throws(KeyFileError) -> StoreKeyring {
+    public static func read(_ path: String, encrypts: Bool = true) throws(KeyFileError) -> StoreKeyring {
         let bytes: [UInt8]
         do throws(BoundedFile.Failure) {
             bytes = try BoundedFile.read(path, limit: KeyFile.largest)
@@ -25,7 +26,8 @@ public enum StoreKeyFile {
                 return .failure(error)
             }
         }
-        return try result.get()
+        let keyring = try result.get()
+        return encrypts ? keyring : keyring.decrypting
     }
 }
 
@@ -33,6 +35,8 @@ public enum StoreKeyFile {
 public struct StoreKeyReport: Sendable, Equatable {
     /// Names of the keys, the one that encrypts first.
     public var names: [String] = []
+    /// False when new values are written in clear.
+    public var encrypts = true
     /// Names of the keys among them that the file lacks. They decrypt until the worker restarts.
     public var kept: [String] = []
     /// Present fault of the file, which keeps the keys before in use; nil when the file is good.
@@ -57,18 +61,20 @@ final class StoreKeyKeeper: Sendable {
 
     /// Name of the key file.
     let file: String
+    private let encrypts: Bool
     private let state: Mutex<State>
     private let logger: Logger
 
     /// Loads the file.
     /// - Throws: `WorkerError.store` with the file, the line and the remedy.
-    init(file: String, logger: Logger) throws(WorkerError) {
-        self.file = file
+    init(_ settings: Configuration.Store.Encryption, logger: Logger) throws(WorkerError) {
+        file = settings.keyFile
+        encrypts = settings.encrypt == .on
         self.logger = logger
         do throws(KeyFileError) {
-            let keyring = try StoreKeyFile.read(file)
-            state = Mutex(
-                State(keyring: keyring, report: StoreKeyReport(names: keyring.keys.map(\.name))))
+            let keyring = try StoreKeyFile.read(file, encrypts: encrypts)
+            let report = StoreKeyReport(names: keyring.keys.map(\.name), encrypts: encrypts)
+            state = Mutex(State(keyring: keyring, report: report))
         } catch {
             throw .store("store.encryption.key-file: \(error)")
         }
@@ -92,7 +98,7 @@ final class StoreKeyKeeper: Sendable {
         state.withLock { state in
             let (new, kept): (StoreKeyring, [String])
             do {
-                (new, kept) = try StoreKeyFile.read(file).following(state.keyring)
+                (new, kept) = try StoreKeyFile.read(file, encrypts: encrypts).following(state.keyring)
                 if !new.isSame(as: state.keyring) {
                     try state.take?(new)
                     state.keyring = new
@@ -100,7 +106,7 @@ final class StoreKeyKeeper: Sendable {
                     logger.notice(
                         "the store's keys have changed",
                         metadata: [
-                            "file": "\(file)", "encrypts": "\(new.primary.name)",
+                            "file": "\(file)", "encrypts": "\(encrypts ? new.primary.name : "off")",
                             "decrypt": "\(new.keys.map(\.name).joined(separator: ","))",
                         ])
                 }

@@ -61,7 +61,7 @@ extension Shard {
             offset: key.offset, polledMilliseconds: job.pointee.polledMilliseconds)
         // Encoded first: after a failure nothing has been changed.
         var value: (changelog: UnsafeRawBufferPointer, push: UnsafeRawBufferPointer)?
-        if outcomes.hasChangelog || storage.cipher != nil {
+        if outcomes.hasChangelog || storage.sealing != nil {
             do throws(CipherFailure) {
                 value = try storage.value(of: stored, due: due)
             } catch {

@@ -34,8 +34,10 @@ final class ShardStore: TimerHandler {
     private var valueWriter = ByteWriter(minimumCapacity: 1024)
     /// Memory for the plain form of an item.
     private var plainWriter = ByteWriter(minimumCapacity: 1024)
-    /// Encrypts and decrypts the values; nil: encryption is off.
-    private(set) var cipher: ValueCipher?
+    /// Decrypts the values; nil: encryption is off.
+    private var cipher: ValueCipher?
+    /// Encrypts the values; nil: they are written in clear.
+    private(set) var sealing: ValueCipher?
     private let wake: () -> Void
     private(set) var counters = StoreCounters()
 
@@ -47,12 +49,15 @@ final class ShardStore: TimerHandler {
     init(_ store: RetryStore, wake: @escaping () -> Void) throws(CipherFailure) {
         self.store = store
         self.wake = wake
-        if let keyring = store.keyring { cipher = try ValueCipher(keyring) }
         batch = store.makeBatch()
+        if let keyring = store.keyring { try use(keyring) }
     }
 
     /// Encrypts and decrypts with these keys from now on.
-    func use(_ keyring: StoreKeyring) throws(CipherFailure) { cipher = try ValueCipher(keyring) }
+    func use(_ keyring: StoreKeyring) throws(CipherFailure) {
+        let new = try ValueCipher(keyring)
+        (cipher, sealing) = (new, keyring.encrypts ? new : nil)
+    }
 
     static func limits(hasStore: Bool, _ limits: DeliveryLimits) -> ResidencyLimits {
         ResidencyLimits(
@@ -115,9 +120,9 @@ final class ShardStore: TimerHandler {
     ) throws(CipherFailure) -> (changelog: UnsafeRawBufferPointer, push: UnsafeRawBufferPointer) {
         valueWriter.removeAll()
         let start: Int
-        if let cipher {
+        if let sealing {
             start = try ChangelogKey.encode(
-                push, due: due, sealedBy: cipher, scratch: &plainWriter, into: &valueWriter)
+                push, due: due, sealedBy: sealing, scratch: &plainWriter, into: &valueWriter)
         } else {
             start = ChangelogKey.encode(push, due: due, into: &valueWriter)
         }
@@ -212,8 +217,8 @@ final class ShardStore: TimerHandler {
     func put(
         _ handle: StorePartition, _ device: DeviceKey, _ state: DeviceState, token: UnsafeRawBufferPointer
     ) throws(CipherFailure) {
-        guard let cipher else { return batch.put(handle, device: device, state, token: token) }
-        try batch.put(handle, device: device, state, token: token, sealedBy: cipher)
+        guard let sealing else { return batch.put(handle, device: device, state, token: token) }
+        try batch.put(handle, device: device, state, token: token, sealedBy: sealing)
     }
 
     func forget(_ handle: StorePartition, _ device: DeviceKey) {
@@ -238,7 +243,9 @@ final class ShardStore: TimerHandler {
         switch found {
         case .loaded: counters.loaded += 1
         case .damaged: counters.damaged += 1
-        case .undecryptable: counters.undecryptable += 1
+        case .undecryptable:
+            counters.damaged += 1
+            counters.undecryptable += 1
         case .unsendable: counters.unsendable += 1
         }
     }
@@ -261,9 +268,9 @@ public struct StoreCounters: Sendable, Equatable {
     public var loaded = 0
     /// Expired presences that were removed.
     public var forgotten = 0
-    /// Items that couldn't be read.
+    /// Items that couldn't be read, and device tokens that couldn't be decrypted.
     public var damaged = 0
-    /// Items and device tokens that couldn't be decrypted.
+    /// Items and device tokens among ``damaged`` that couldn't be decrypted.
     public var undecryptable = 0
     /// Items that exceeded a limit of this version and ended as undeliverable.
     public var unsendable = 0

@@ -4,6 +4,7 @@ import HTTP2
 import Kafka
 import RetryStore
 import SluiceModel
+import StoreEncryption
 
 /// Version of this executable, the formats that it reads and writes, and the libraries that it runs with.
 public enum BuildInfo {
@@ -33,6 +34,7 @@ public enum BuildInfo {
         [
             ("store", RetryStore.formatVersion),
             ("stored push", "\(StoredPush.plainVersion)-\(StoredPush.extendedVersion)"),
+            ("encrypted push", SealedValue.format),
             ("device", "\(RetryStore.deviceFormats.lowerBound)-\(RetryStore.deviceFormats.upperBound)"),
             ("mark", "\(RetryStore.markFormat)"), ("commit metadata", CommitMetadata.format),
         ]

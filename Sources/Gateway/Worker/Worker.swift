@@ -105,8 +105,8 @@ public final class Worker: Sendable {
         self.credentials = credentials
         let storeKeys =
             try storeKeys
-            ?? configuration.store?.encryptionKeyFile.map { file throws(WorkerError) in
-                try StoreKeyKeeper(file: file, logger: logger)
+            ?? configuration.store?.encryption.map { settings throws(WorkerError) in
+                try StoreKeyKeeper(settings, logger: logger)
             }
         self.storeKeys = storeKeys
         let (pools, routes) = try planner.plan(credentials)
@@ -329,7 +329,7 @@ public final class Worker: Sendable {
                 metadata: [
                     "directory": "\(store.directory)",
                     "partitions": "\(opened.partitions.map { "\($0.number)" }.joined(separator: ","))",
-                    "encrypts": "\(keyring?.primary.name ?? "off")",
+                    "encrypts": "\(keyring.map { $0.encrypts ? $0.primary.name : "off" } ?? "off")",
                 ])
             return opened
         } catch {

@@ -22,7 +22,8 @@ extension DeviceStateBytes {
         }
         guard hasToken else { return }
         let packed = token.count / 2
-        let failure: CipherFailure? = withUnsafeTemporaryAllocation(byteCount: packed, alignment: 8) { bytes in
+        let failure: CipherFailure? = withUnsafeTemporaryAllocation(byteCount: packed, alignment: 8) {
+            bytes in
             HexadecimalText.pack(token, into: bytes.baseAddress!)
             do throws(CipherFailure) {
                 try cipher.seal(UnsafeRawBufferPointer(bytes), at: place, into: &writer)

@@ -173,7 +173,8 @@ struct InspectStoreCommand: ParsableCommand {
             }
             if report.locked > 0 {
                 Terminal.output(
-                    "\(count(report.locked, "encrypted value")) not checked: name the key file with --key-file")
+                    "\(count(report.locked, "encrypted value")) not checked: name the key file with --key-file"
+                )
             }
             Terminal.output(
                 "\(count(report.items, "item")), \(count(report.dueEntries, "due entry", "due entries")), "
