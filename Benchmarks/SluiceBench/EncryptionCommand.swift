@@ -159,31 +159,28 @@ private struct EncryptionLoad: ~Copyable {
         guard isRight else { throw LoadError(description: "a push belongs to another record") }
     }
 
-    /// Encrypts and decrypts a push of the usual size. Returns nanoseconds of both.
+    /// Encrypts and decrypts a push of the usual size. Returns nanoseconds of processor time of both.
     mutating func cipherAlone(_ count: Int) throws -> (seal: Double, open: Double) {
         value.removeAll()
         jobs.withPush(1, jobs.key(1), attempts: 1) { $0.encode(into: &value) }
         var sealed = ByteWriter(minimumCapacity: 1024)
         var plain = ByteWriter(minimumCapacity: 1024)
         let place = ValuePlace.item(partition: 0, offset: 1)
-        let from = MonotonicTime.read()
+        let from = ProcessUsage.read().cpuSeconds
         for _ in 0..<count {
             sealed.removeAll()
             try cipher.seal(value.bytes, at: place, into: &sealed)
         }
-        let middle = MonotonicTime.read()
+        let middle = ProcessUsage.read().cpuSeconds
         for _ in 0..<count {
             plain.removeAll()
             try cipher.open(sealed.bytes, at: place, into: &plain)
         }
-        let end = MonotonicTime.read()
+        let end = ProcessUsage.read().cpuSeconds
         guard plain.bytes.elementsEqual(value.bytes) else {
             throw LoadError(description: "a decrypted push differs")
         }
-        return (
-            Double(middle.nanoseconds(since: from)) / Double(count),
-            Double(end.nanoseconds(since: middle)) / Double(count)
-        )
+        return ((middle - from) / Double(count) * 1e9, (end - middle) / Double(count) * 1e9)
     }
 
     private func wait<Value: Sendable>(

@@ -59,6 +59,10 @@ public enum SealedValue {
                 ? UInt32(bigEndian: bytes.loadUnaligned(fromByteOffset: 10 + length, as: UInt32.self)) : nil
         }
 
+        /// Returns whether the value was encrypted with this key.
+        @inline(__always)
+        func isOf(_ key: StoreKey) -> Bool { key.check == check && name.elementsEqual(key.nameBytes) }
+
         /// Appends the head of a value.
         static func write(_ key: StoreKey, suspended: UInt32?, into writer: inout ByteWriter) {
             writer.append(version)
@@ -86,13 +90,13 @@ public enum SealedValue {
         of bytes: UnsafeRawBufferPointer, with keyring: StoreKeyring?
     ) -> SealedValueError? {
         guard let head = Head(bytes) else { return .malformed }
-        guard let keyring else { return .noKeys(needed: String(decoding: head.name, as: UTF8.self)) }
-        if keyring.primary.check == head.check, head.name.elementsEqual(keyring.primary.nameBytes) {
-            return nil
+        if let keyring {
+            if head.isOf(keyring.primary) { return nil }
+            for key in keyring.others where head.isOf(key) { return nil }
         }
         let name = String(decoding: head.name, as: UTF8.self)
-        guard let key = keyring.key(named: name) else { return .unknownKey(name) }
-        return key.check == head.check ? nil : .otherKey(name)
+        guard let keyring else { return .noKeys(needed: name) }
+        return keyring.key(named: name) == nil ? .unknownKey(name) : .otherKey(name)
     }
 }
 

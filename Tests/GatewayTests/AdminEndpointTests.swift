@@ -266,6 +266,7 @@ struct AdminEndpointTests {
         snapshot.intake = intake
         var facts = WorkerMetrics.Facts()
         facts.store = StoreStatistics()
+        facts.storeKeys = StoreKeyReport(names: ["a", "b"])
         facts.freeBytes = 1
         facts.process = ProcessFigures.read()
         let families = WorkerMetrics.families(snapshot, facts)

@@ -51,6 +51,24 @@ struct CredentialCheckTests {
         return line
     }
 
+    @Test func faultOfTheStoreKeyFileHasItsPlace() throws {
+        try write(authority.issueClient(commonName: "a", userID: "com.example.news"))
+        let store = """
+            store:
+              directory: store
+              encryption: {key-file: store.keys}
+
+            """
+        try directory.write("a no-key\n", to: "store.keys")
+        let found = try problems(store)
+        #expect(found.map(\.key) == ["store.encryption.key-file"])
+        #expect(found.first.map { line($0) == 8 } == true)
+        #expect(found.first?.message.contains("store.keys, line 1 needs the Base64 text") == true)
+        try directory.write("a AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\n", to: "store.keys")
+        #expect(try problems(store) == [])
+        #expect(throws: ConfigurationError.self) { try load("store: {directory: a, encryption: {}}\n") }
+    }
+
     @Test func goodCertificateHasNoProblem() throws {
         try write(
             authority.issueClient(

@@ -1,4 +1,5 @@
 import EventLoop
+import Foundation
 import Gateway
 import KafkaTestSupport
 import RetryStore
@@ -8,13 +9,17 @@ import Testing
 
 /// Expired presences of devices are removed from the store and the changelog.
 struct ForgottenDeviceTests {
-    @Test func expiredPresenceIsRemovedFromTheChangelog() throws {
+    /// With encryption the store's copy of the token is decrypted.
+    @Test(arguments: [false, true])
+    func expiredPresenceIsRemovedFromTheChangelog(isEncrypted: Bool) throws {
         try withBed { bed in
+            let key = "a " + Data(repeating: 5, count: 32).base64EncodedString()
+            let file = try bed.directory.write(key, to: "store.keys")
             func worker() throws -> Worker {
                 try bed.worker {
                     $0.store = .init(
                         directory: bed.directory.file("store"), after: .seconds(1), changelog: .on,
-                        transactions: .off)
+                        transactions: .off, encryption: isEncrypted ? .init(keyFile: file) : nil)
                 }
             }
             let device = SeededGenerator.hexadecimal(seed: 1_117)
@@ -45,6 +50,7 @@ struct ForgottenDeviceTests {
             try eventually("the changelog has removed the device") { states(device) == [true, false] }
             #expect(states(other) == [true])
             #expect(second.snapshot().totals.store.forgotten == 1)
+            #expect(second.snapshot().totals.store.undecryptable == 0)
         }
     }
 }

@@ -68,6 +68,30 @@ struct StoreEncryptionWorkerTests {
         #expect(worker.snapshot().totals.store.undecryptable == 0)
     }
 
+    /// Runs `sluice inspect store` with and without the key file, on a store of 30 devices with one item each.
+    private func inspect(_ bed: WorkerBed, _ directory: String, device: String) throws {
+        func inspect(_ arguments: String...) throws -> String {
+            let result = try ChildProcess.run(
+                Executables.sluice, ["inspect", "store", bed.directory.file(directory)] + arguments)
+            #expect(result.exit == .status(0), "\(result.standardError)")
+            return result.standardOutput
+        }
+        let file = bed.directory.file("keys-\(directory)")
+        let blind = try inspect("--json")
+        #expect(blind.contains(#""keys":{"a":60}"#) && blind.contains(#""locked":30"#))
+        #expect(!blind.contains(newsTopic))
+        #expect(try inspect().contains("30: name the key file with --key-file"))
+        #expect(try inspect("--verify").contains("60 encrypted values not checked"))
+        let open = try inspect("--json", "--key-file", file)
+        #expect(open.contains(#""locked":0"#) && open.contains(#""\#(newsTopic)":30"#))
+        #expect(try inspect("--verify", "--key-file", file).hasSuffix("sound\n"))
+        #expect(try inspect("--device", device, "--key-file", file).contains("key=a"))
+        let wrong = try ChildProcess.run(
+            Executables.sluice,
+            ["inspect", "store", bed.directory.file(directory), "--key-file", bed.directory.file("none")])
+        #expect(wrong.exit != .status(0) && wrong.standardError.contains("does not exist"))
+    }
+
     @Test func heldPushesAreEncryptedInStoreAndChangelog() throws {
         try withBed { bed in
             let first = try worker(bed, "first", keys: Self.keyA)
@@ -77,6 +101,7 @@ struct StoreEncryptionWorkerTests {
             try first.waitUntilEvicted(devices: 30)
             bed.stop(first)
             #expect(try keys(bed, "first") == ["a": 30])
+            try inspect(bed, "first", device: devices[0])
 
             let changelog = try TopicReader(bed.kafka, "changelog", partitions: WorkerBed.partitions)
             try eventually("the changelog has the items and the devices") {

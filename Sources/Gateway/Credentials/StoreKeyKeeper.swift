@@ -45,6 +45,11 @@ public struct StoreKeyReport: Sendable, Equatable {
     public var renewals = 0
     /// Number of changes that were not, because of a fault.
     public var renewalFailures = 0
+
+    public init(names: [String], encrypts: Bool = true) {
+        self.names = names
+        self.encrypts = encrypts
+    }
 }
 
 /// Keeps the keys of the store's encryption: loads their file, and loads it anew when it changes.
