@@ -247,16 +247,16 @@ struct RedriveRuleTests {
                 header("apns-topic", "x"), header("sluice-error-rule", "json"), ("x-null", nil),
                 header("sluice-source-topic", "jobs"), header("sluice-redriven", "dl/0/0;count=2"),
             ])
-        let item = RedriveItem(record, of: facts, destination: nil) { _ in 4 }
+        let item = try RedriveItem(record, of: facts, destination: nil) { _ in 4 }
         #expect(item.record.headers.map(\.name) == ["apns-topic", "x-null", "sluice-redriven"])
         #expect(item.record.headers.last?.value == Array("dl/0/1;count=3".utf8))
         #expect(item.count == 3 && item.destination == "jobs" && item.partition == 3)
         #expect(item.record.key == [1] && item.record.value == [2])
         // The partition is kept only where it exists, in the topic it belongs to.
-        #expect(RedriveItem(record, of: facts, destination: nil) { _ in 3 }.partition == -1)
-        #expect(RedriveItem(record, of: facts, destination: "other") { _ in 9 }.partition == -1)
+        #expect(try RedriveItem(record, of: facts, destination: nil) { _ in 3 }.partition == -1)
+        #expect(try RedriveItem(record, of: facts, destination: "other") { _ in 9 }.partition == -1)
         record.headers = [header("sluice-redriven", "nonsense")]
-        #expect(RedriveItem(record, of: facts, destination: nil) { _ in 4 }.count == 1)
+        #expect(try RedriveItem(record, of: facts, destination: nil) { _ in 4 }.count == 1)
     }
 
     @Test func reportsHideTextThatLooksLikeAToken() throws {

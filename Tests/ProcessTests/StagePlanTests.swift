@@ -27,6 +27,11 @@ struct StagePlanTests {
         #expect(refusal { $0.apps = [] }?.contains("at least one app") == true)
         #expect(refusal { $0.partitions = 0 }?.contains("partitions: 1 to 10000") == true)
         #expect(refusal { $0.topics.outcomes = $0.topics.jobs }?.contains("four different topics") == true)
+        #expect(
+            refusal { plan in
+                plan.workers.settings = try? ConfigurationValue.parse(
+                    "outcomes: {device-token: hash}", name: "settings")
+            }?.contains("recognizes events of devices by their tokens") == true)
         #expect(refusal { $0.workers.count = 65 }?.contains("workers: 0 to 64") == true)
         #expect(refusal { $0.workers.count = 0 }?.contains("set a port other than 0") == true)
     }

@@ -19,6 +19,8 @@ final class ShardProducer: TimerHandler {
     private unowned let loop: EventLoop
     /// Hash that stands in the place of device tokens; nil: tokens in the clear.
     private let tokenHash: DeviceTokenHash?
+    /// Whether there is a hash: a single byte to look at for each outcome.
+    private let hashesTokens: Bool
     /// Hasher of the device that delivery reports need, because a hashed key doesn't show it; nil without a store.
     private let reportHasher: IdentityHasher?
     private var writer = ByteWriter()
@@ -73,6 +75,7 @@ final class ShardProducer: TimerHandler {
         deadLetters = parts.deadLetters
         changelog = parts.changelog
         tokenHash = parts.tokenHash
+        hashesTokens = parts.tokenHash != nil
         reportHasher = parts.reportHasher
         permit = parts.isTransactional ? nil : parts.permit
         fail = parts.fail
@@ -109,14 +112,15 @@ final class ShardProducer: TimerHandler {
     func write(_ outcome: borrowing Outcome, source: OutcomeSource) {
         writer.removeAll()
         // A channel is no device token.
-        if let tokenHash, outcome.job != .broadcast { return write(outcome, source, tokenHash) }
+        if hashesTokens, outcome.job != .broadcast { return writeHashed(outcome, source) }
         OutcomeEncoder.encode(outcome, into: &writer)
         put(
             .outcome, outcomes, key: outcome.deviceToken, value: writer.bytes, headers: outcome.passedHeaders,
             opaque: source.opaque, partitionSlot: source.partitionSlot, isJob: !source.isOffsetDone)
     }
 
-    private func write(_ outcome: borrowing Outcome, _ source: OutcomeSource, _ tokenHash: DeviceTokenHash) {
+    private func writeHashed(_ outcome: borrowing Outcome, _ source: OutcomeSource) {
+        guard let tokenHash else { return }
         var headers = outcome.passedHeaders
         if let reportHasher {
             row.removeAll()
@@ -186,7 +190,7 @@ final class ShardProducer: TimerHandler {
             writer.removeAll()
             for header in record.headers
             where !DeadLetter.isOwnHeader(header.name)
-                && !(tokenHash != nil && DeadLetter.mayHoldToken(header, key: record.key))
+                && !(hashesTokens && DeadLetter.mayHoldToken(header, key: record.key))
             {
                 HeaderBytes.append(header.name, header.value, to: &writer)
             }

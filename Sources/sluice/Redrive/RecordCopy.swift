@@ -72,17 +72,19 @@ struct RedriveItem: Sendable {
     ///   - record: dead letter, or the record at the source.
     ///   - destination: nil: the topic of the source.
     ///   - partitions: number of the destination's partitions.
+    /// - Throws: what `partitions` throws.
     init(
-        _ record: RecordCopy, of facts: RedriveFacts, destination: String?, partitions: (String) -> Int
-    ) {
+        _ record: RecordCopy, of facts: RedriveFacts, destination: String?,
+        partitions: (String) throws(CommandFailure) -> Int
+    ) throws(CommandFailure) {
         place = facts.place
         source = facts.source
         group = RedriveTally.Group(facts)
         let topic = destination ?? facts.source.topic
         self.destination = topic
         // The partition of the first time keeps the order of the device's jobs, however their producer partitions.
-        let isSame = topic == facts.source.topic && Int(facts.source.partition) < partitions(topic)
-        partition = isSame ? facts.source.partition : -1
+        let partitionCount = topic == facts.source.topic ? try partitions(topic) : 0
+        partition = Int(facts.source.partition) < partitionCount ? facts.source.partition : -1
         self.record = record
         let name = RedrivenMark.headerName.description
         let before = record.headers.last { $0.name == name }?.value.flatMap {

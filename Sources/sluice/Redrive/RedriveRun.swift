@@ -47,6 +47,8 @@ final class RedriveRun {
     private var partitionCounts: [String: Int] = [:]
     private var candidates: [RedriveFacts] = []
     private var ready: [RedriveItem] = []
+    /// Failure of looking up a topic that jobs belong to; nil: none.
+    private var missing: CommandFailure?
     /// Records of the period, for the progress.
     private var total = 0
     private let begin = ContinuousClock.now
@@ -257,8 +259,13 @@ final class RedriveRun {
 
     /// Hands a job to the writer, with the next call of `handOver`.
     private func redrive(_ record: RecordCopy, _ facts: RedriveFacts) {
-        let item = RedriveItem(record, of: facts, destination: settings.destination) { topic in
-            (try? partitionCount(of: topic)) ?? 0
+        let item: RedriveItem
+        do {
+            item = try RedriveItem(
+                record, of: facts, destination: settings.destination, partitions: partitionCount)
+        } catch {
+            if missing == nil { missing = error }
+            return
         }
         tally.addExample(facts)
         if item.count > 1 { tally.addRepeated() }
@@ -272,6 +279,9 @@ final class RedriveRun {
 
     private func handOver(_ writer: RedriveWriter?) throws {
         defer { ready = [] }
+        if let missing {
+            throw CommandFailure(missing.status, "\(missing.message); or name another topic by --to")
+        }
         guard let writer else { return }
         for item in ready {
             if pace.wait(stop) { return }
