@@ -193,6 +193,37 @@ struct RedriveTests {
         #expect(numbers.count == 4_000 && Set(numbers).count == 4_000)
     }
 
+    /// The producer refuses one of three records. The others are sent, and a later run can send the third.
+    @Test(arguments: ["--transactions", "--no-transactions"])
+    func aRefusedRecordFailsAlone(mode: String) throws {
+        let bed = try RedriveBed()
+        try bed.produce(0..<1, rule: "json")
+        let large = String(repeating: "x", count: 5_000)
+        try bed.kafka.produce(
+            to: "dead-letters",
+            [
+                NewRecord(
+                    key: "large", value: large,
+                    headers: [
+                        ("x-number", "1"), ("sluice-error-rule", "json"),
+                        ("sluice-source-topic", bed.kafka.topic("jobs")),
+                        ("sluice-source-partition", "0"), ("sluice-source-offset", "1"),
+                    ])
+            ])
+        try bed.produce(2..<3, rule: "json")
+        let first = try bed.redrive(mode, "-X", "message.max.bytes=2000")
+        #expect(first.exit == .status(1), "\(first.error)")
+        #expect(first.error.contains("1 job was not produced"))
+        #expect(first["redriven"] == 2 && first["failed"] == 1)
+        let second = try bed.redrive(mode)
+        #expect(second.exit == .status(0), "\(second.error)")
+        #expect(second["redriven"] == 1 && second["redriven-before"] == 2)
+        // The embedded cluster shows the records of the aborted transaction, too.
+        let numbers = try bed.jobs().compactMap { $0.header("x-number") }
+        #expect(Set(numbers) == ["0", "1", "2"])
+        #expect(numbers.filter { $0 == "1" }.count == 1)
+    }
+
     @Test func omittedValuesAreReadAtTheSourceAndDoubledDeadLettersOnce() throws {
         let bed = try RedriveBed()
         let large = String(repeating: "x", count: 20_000)

@@ -11,9 +11,9 @@ struct RedriveCommand: ParsableCommand {
         abstract: "Produce the jobs of dead letters or outcomes again, each once.",
         discussion: """
             After a fault that is repaired (a wrong topic, a missing credential, a producer's mistake):
-              sluice redrive --config sluice.yaml --dead-letters --where rule=topic-suffix --since 2h --dry-run
-              sluice redrive --config sluice.yaml --dead-letters --where rule=topic-suffix --since 2h
-              sluice redrive --config sluice.yaml --outcomes undeliverable --where cause=no-credential --where app=news
+              sluice redrive -c sluice.yaml --dead-letters --where rule=json --dry-run
+              sluice redrive -c sluice.yaml --dead-letters --where rule=json
+              sluice redrive -c sluice.yaml --outcomes undeliverable --since 2h
 
             A dead letter is produced with its key, value and headers, but without the headers that Sluice had added. An \
             outcome has no payload, so its job is read at its topic, partition and offset. A job that retention has removed \
@@ -28,8 +28,8 @@ struct RedriveCommand: ParsableCommand {
             The command ends at the topic's end as of its start. SIGINT ends it early: what is done is in the ledger.
 
             CONDITIONS
-              --where FIELD=VALUE. Different fields must all match; of one field, any of its values.
-              both          app (of the configuration), topic, push-type, apns-id, partition, source-topic
+              Different fields of --where must all match; of one field, any value.
+              both          app, topic, push-type, apns-id, partition, source-topic
               dead letters  rule, field
               outcomes      outcome, reason, cause, status, environment
 

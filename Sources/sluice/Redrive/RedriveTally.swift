@@ -24,7 +24,7 @@ enum RedriveEnd: String, CaseIterable, Sendable {
         switch self {
         case .redriven: isDryRun ? "would be redriven" : "redriven"
         case .before: "skipped: an earlier run redrove them (--again sends them once more)"
-        case .sameJob: "skipped: the same job was redriven for another record"
+        case .sameJob: "skipped: another dead letter or outcome of the same record came first"
         case .inDoubt: "skipped: in doubt, because an earlier run was cut off (--in-doubt send)"
         case .gone: "gone: retention has removed the job's record, or the topic was created anew"
         case .differs: "skipped: the record at the source is another job"
