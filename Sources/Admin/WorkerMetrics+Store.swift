@@ -20,7 +20,7 @@ extension WorkerMetrics {
             keys.fault == nil ? 0 : 1)
         metrics.gauge(
             "store_keys_kept",
-            "Keys that the key file lacks and that decrypt until the worker restarts.", keys.kept.count)
+            "Keys that the key file lacks and that decrypt until the process restarts.", keys.kept.count)
         metrics.counter(
             "store_key_renewals", "Changes of the key file that were taken over.", keys.renewals)
     }

@@ -128,7 +128,9 @@ public final class ValueCipher {
         _ bytes: UnsafeRawBufferPointer, at place: ValuePlace, into writer: inout ByteWriter
     ) throws(SealedValueError) {
         guard let head = SealedValue.Head(bytes) else { throw .malformed }
-        guard let index = keys.firstIndex(where: { head.isOf($0.key) }) else { throw SealedValue.fault(of: bytes, with: keyring) ?? .malformed }
+        guard let index = keys.firstIndex(where: { head.isOf($0.key) }) else {
+            throw SealedValue.fault(of: bytes, with: keyring) ?? .malformed
+        }
         let nonce = bytes.baseAddress! + head.count
         let sealed = UnsafeRawBufferPointer(rebasing: bytes[(head.count + SealedValue.nonceCount)...])
         let isAuthentic = Self.withAuthenticated(

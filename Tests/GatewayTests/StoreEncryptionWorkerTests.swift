@@ -41,6 +41,13 @@ struct StoreEncryptionWorkerTests {
                 + devices.map { held("\(Self.secret) for \($0.prefix(8))", to: $0) { $0.ttl = 3600 } })
     }
 
+    /// Holds pushes until all are in the store.
+    private func store(_ bed: WorkerBed, _ worker: Worker, _ devices: [String], all: Int) throws {
+        try hold(bed, devices)
+        try bed.waitForOutcomes(all)
+        try worker.waitUntilEvicted(devices: all)
+    }
+
     private func has(_ bytes: [UInt8], _ text: String) -> Bool {
         Data(bytes).range(of: Data(text.utf8)) != nil
     }
@@ -96,9 +103,7 @@ struct StoreEncryptionWorkerTests {
         try withBed { bed in
             let first = try worker(bed, "first", keys: Self.keyA)
             let devices = devices(30, seed: 3001)
-            try hold(bed, devices)
-            try bed.waitForOutcomes(30)
-            try first.waitUntilEvicted(devices: 30)
+            try store(bed, first, devices, all: 30)
             bed.stop(first)
             #expect(try keys(bed, "first") == ["a": 30])
             try inspect(bed, "first", device: devices[0])
@@ -127,9 +132,7 @@ struct StoreEncryptionWorkerTests {
         try withBed { bed in
             let first = try worker(bed, "first", keys: Self.keyA)
             let devices = devices(6, seed: 3002)
-            try hold(bed, devices)
-            try bed.waitForOutcomes(6)
-            try first.waitUntilEvicted(devices: 6)
+            try store(bed, first, devices, all: 6)
             bed.stop(first)
 
             let wrong = try worker(bed, "second", keys: keys)
@@ -145,6 +148,23 @@ struct StoreEncryptionWorkerTests {
         }
     }
 
+    /// The topic keeps values of ended pushes until it is compacted. Such values need no key.
+    @Test func valuesOfEndedPushesNeedNoKey() throws {
+        try withBed { bed in
+            let first = try worker(bed, "first", keys: Self.keyA)
+            let devices = devices(6, seed: 3007)
+            try store(bed, first, devices, all: 6)
+            try release(bed, first, devices, outcomes: 6)
+            bed.stop(first)
+            let second = try worker(bed, "second", keys: Self.keyB)
+            try hold(bed, devices)
+            try bed.waitForOutcomes(18 + 6)
+            try second.waitUntilEvicted(devices: 6)
+            bed.stop(second)
+            #expect(try keys(bed, "second") == ["b": 6])
+        }
+    }
+
     /// The key file changes while pushes are stored and sent. Each push is sent once.
     @Test(arguments: [Configuration.Store.Switch.on, .off])
     func keysRotateUnderLoad(changelog: Configuration.Store.Switch) throws {
@@ -152,9 +172,7 @@ struct StoreEncryptionWorkerTests {
             let log = LogRecorder()
             let first = try worker(bed, "store", keys: Self.keyA, changelog: changelog, log: log)
             let devices = devices(90, seed: 3003)
-            try hold(bed, Array(devices[..<30]))
-            try bed.waitForOutcomes(30)
-            try first.waitUntilEvicted(devices: 30)
+            try store(bed, first, Array(devices[..<30]), all: 30)
 
             try bed.directory.write("b not-a-key\n", to: "keys-store")
             first.renewCredentials()
@@ -169,9 +187,7 @@ struct StoreEncryptionWorkerTests {
             first.renewCredentials()
             let report = try #require(first.storeKeyReport)
             #expect(report.names == ["b", "a"] && report.fault == nil && report.renewals == 1)
-            try hold(bed, Array(devices[60...]))
-            try bed.waitForOutcomes(90)
-            try first.waitUntilEvicted(devices: 90)
+            try store(bed, first, Array(devices[60...]), all: 90)
 
             // A key that leaves the file decrypts until the end of the worker.
             try bed.directory.write("\(Self.keyB)\n", to: "keys-store")
@@ -199,9 +215,7 @@ struct StoreEncryptionWorkerTests {
         try withBed { bed in
             let first = try worker(bed, "first", keys: Self.keyA)
             let devices = devices(6, seed: 3004)
-            try hold(bed, devices)
-            try bed.waitForOutcomes(6)
-            try first.waitUntilEvicted(devices: 6)
+            try store(bed, first, devices, all: 6)
             bed.stop(first)
 
             let second = try worker(bed, "second", keys: Self.keyB)
@@ -217,15 +231,11 @@ struct StoreEncryptionWorkerTests {
         try withBed { bed in
             let devices = devices(20, seed: 3005)
             let first = try worker(bed, "store", keys: nil, changelog: .off)
-            try hold(bed, Array(devices[..<10]))
-            try bed.waitForOutcomes(10)
-            try first.waitUntilEvicted(devices: 10)
+            try store(bed, first, Array(devices[..<10]), all: 10)
             bed.stop(first)
 
             let second = try worker(bed, "store", keys: Self.keyA, changelog: .off)
-            try hold(bed, Array(devices[10...]))
-            try bed.waitForOutcomes(20)
-            try second.waitUntilEvicted(devices: 20)
+            try store(bed, second, Array(devices[10...]), all: 20)
             bed.stop(second)
             #expect(try keys(bed, "store") == ["": 10, "a": 10])
             #expect(throws: WorkerError.self) { try worker(bed, "store", keys: nil, changelog: .off) }
@@ -250,9 +260,7 @@ struct StoreEncryptionWorkerTests {
         try withBed { bed in
             let devices = devices(4, seed: 3006)
             let first = try worker(bed, "store", keys: Self.keyA, changelog: .off)
-            try hold(bed, devices)
-            try bed.waitForOutcomes(4)
-            try first.waitUntilEvicted(devices: 4)
+            try store(bed, first, devices, all: 4)
             bed.stop(first)
             try damage(bed, devices[0])
 

@@ -346,4 +346,27 @@ struct StoreEncryptionTests {
         let waiting = try store.suspended(partition, topic: "com.example.app")
         #expect(waiting.entries.map(\.entry.key.offset) == [40])
     }
+
+    /// Only the latest value of an item needs its key.
+    @Test func latestValueOfAnItemDecides() {
+        var locked = LockedRecords(hasher: IdentityHasher(key0: 1, key1: 2), most: 2)
+        func note(_ offset: Int64, at place: Int64, _ fault: SealedValueError?) {
+            let record = ChangelogRecord.push(offset, due: 1)
+            record.key.withUnsafeBytes { locked.note($0, offset: place, fault) }
+        }
+        note(1, at: 10, nil)
+        #expect(locked.first == nil)
+        note(1, at: 11, .unknownKey("a"))
+        note(2, at: 12, .otherKey("b"))
+        #expect(locked.first == .init(offset: 11, fault: .unknownKey("a")) && locked.count == 2)
+        // Written again, under another key that is missing as well.
+        note(1, at: 13, .unknownKey("c"))
+        #expect(locked.first == .init(offset: 12, fault: .otherKey("b")) && !locked.isFull)
+        note(3, at: 14, .unknownKey("a"))
+        #expect(locked.isFull)
+        for offset: Int64 in 1...3 { note(offset, at: 20 + offset, nil) }
+        #expect(locked.first == nil && locked.count == 0 && !locked.isFull)
+        locked.note(nil, offset: 30, .unknownKey("a"))
+        #expect(locked.count == 0)
+    }
 }

@@ -51,8 +51,15 @@ final class ChangelogRestorer: @unchecked Sendable {
         var keys: RestoreFilter?
         /// Records that wait to be handed over; nil when there are none.
         var chunk: ChangelogChunk?
+        /// Items whose values can't be read so far.
+        var locked: LockedRecords
+        /// Whether the keys were read anew for this partition.
+        var hasRenewedKeys = false
 
-        init(_ handle: StorePartition) { self.handle = handle }
+        init(_ handle: StorePartition, _ store: RetryStore) {
+            self.handle = handle
+            locked = LockedRecords(hasher: store.hasher)
+        }
     }
 
     private var reader: ChangelogReader?
@@ -109,7 +116,7 @@ final class ChangelogRestorer: @unchecked Sendable {
     /// Adds these partitions to those being restored. Any thread.
     func restore(_ starts: [Start]) {
         loop.execute { [self] in
-            for start in starts { restoring[start.handle.number] = Restoring(start.handle) }
+            for start in starts { restoring[start.handle.number] = Restoring(start.handle, store) }
             questions.execute { [self] in ask(starts) }
         }
     }
@@ -218,9 +225,10 @@ final class ChangelogRestorer: @unchecked Sendable {
         if target.keys == nil, let expected = target.expected {
             target.keys = RestoreFilter(records: expected, mostBytes: Self.mostKeyBytes)
         }
-        if let fault = missingKey(of: record) {
-            return end(
-                target, "the value of the record at offset \(record.offset) can't be read: \(fault)")
+        target.locked.note(record.key, offset: record.offset, missingKey(of: record, target))
+        guard !target.locked.isFull else {
+            endLocked(target)
+            return
         }
         chunk.append(
             key: record.key, value: record.value, among: &target.keys,
@@ -229,15 +237,26 @@ final class ChangelogRestorer: @unchecked Sendable {
         if chunk.bytes >= Self.chunkBytes || chunk.count >= Self.chunkRecords { submit(target) {} }
     }
 
-    /// Returns the fault of a value whose key is missing. Reads the keys anew first, because another worker may have
-    /// got the key earlier.
-    private func missingKey(of record: ConsumedRecord) -> SealedValueError? {
-        guard ChangelogKey.missingKey(of: record.key, record.value, with: cipher?.keyring) != nil else {
-            return nil
-        }
+    /// Returns the fault of a value whose key is missing. Reads the keys anew at the partition's first fault, because
+    /// another worker may have got the key earlier.
+    private func missingKey(of record: ConsumedRecord, _ target: Restoring) -> SealedValueError? {
+        let fault = ChangelogKey.missingKey(of: record.key, record.value, with: cipher?.keyring)
+        guard fault != nil, !target.hasRenewedKeys else { return fault }
+        target.hasRenewedKeys = true
         renewKeys()
         if let keyring = store.keyring { take(keyring) }
         return ChangelogKey.missingKey(of: record.key, record.value, with: cipher?.keyring)
+    }
+
+    /// Gives a partition up if the latest value of an item can't be read. Returns false when all can be read.
+    @discardableResult
+    private func endLocked(_ target: Restoring) -> Bool {
+        guard let first = target.locked.first else { return false }
+        end(
+            target,
+            "\(target.locked.count) values can't be read, the first at offset \(first.offset): \(first.fault)"
+        )
+        return true
     }
 
     private func take(_ keyring: StoreKeyring) {
@@ -323,7 +342,7 @@ final class ChangelogRestorer: @unchecked Sendable {
     }
 
     private func complete(_ handle: StorePartition, position: Int64) {
-        guard let ended = current(handle) else { return }
+        guard let ended = current(handle), !endLocked(ended) else { return }
         submit(ended) { [news] in news(.restored(handle, position: position)) }
         forget(handle.number)
     }

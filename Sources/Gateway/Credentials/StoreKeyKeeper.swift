@@ -37,7 +37,7 @@ public struct StoreKeyReport: Sendable, Equatable {
     public var names: [String] = []
     /// False when new values are written in clear.
     public var encrypts = true
-    /// Names of the keys among them that the file lacks. They decrypt until the worker restarts.
+    /// Names of the keys among them that the file lacks. They decrypt until the process restarts.
     public var kept: [String] = []
     /// Present fault of the file, which keeps the keys before in use; nil when the file is good.
     public var fault: String?
@@ -54,7 +54,7 @@ public struct StoreKeyReport: Sendable, Equatable {
 
 /// Keeps the keys of the store's encryption: loads their file, and loads it anew when it changes.
 ///
-/// A faulty file is reported, and the keys before stay in use. A key that leaves the file decrypts until the worker
+/// A faulty file is reported, and the keys before stay in use. A key that leaves the file decrypts until the process
 /// restarts, because values may need it. Any thread but a loop's, because a file is read.
 final class StoreKeyKeeper: Sendable {
     private struct State {
@@ -126,7 +126,7 @@ final class StoreKeyKeeper: Sendable {
             }
             if !kept.isEmpty, kept != state.report.kept {
                 logger.warning(
-                    "the key file lacks keys that values may need; they decrypt until the worker restarts",
+                    "the key file lacks keys that values may need; they decrypt until the process restarts",
                     metadata: ["file": "\(file)", "keys": "\(kept.joined(separator: ","))"])
             }
             state.report.names = new.keys.map(\.name)
