@@ -270,13 +270,18 @@ struct MoveTests {
     }
 
     /// Another shard continues with an item after the changelog has committed its move.
-    @Test(arguments: [Configuration.Store.Switch.on, .off])
-    func itemsMoveBetweenShardsWithAChangelog(transactions: Configuration.Store.Switch) throws {
+    @Test(arguments: [(Configuration.Store.Switch.on, true), (.off, true), (.off, false)])
+    func itemsMoveBetweenShardsWithAChangelog(
+        transactions: Configuration.Store.Switch, isEncrypted: Bool
+    ) throws {
         try withBed { bed in
+            let key = "a " + Data(repeating: 5, count: 32).base64EncodedString()
+            let file = try bed.directory.write(key, to: "store.keys")
             let worker = try bed.worker {
                 $0.store = .init(
                     directory: bed.directory.file("store"), after: .seconds(1), changelog: .on,
-                    transactions: transactions)
+                    transactions: transactions,
+                    encryption: isEncrypted ? .init(keyFile: file) : nil)
                 $0.delivery.shards = 3
             }
             let (old, new) = (devices(40, seed: 971), devices(40, seed: 972))
