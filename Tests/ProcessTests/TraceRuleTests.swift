@@ -33,6 +33,8 @@ struct TraceRuleTests {
         #expect(mayBe(subject, value: "\(first)"))
         #expect(mayBe(subject, value: "00000000-0000-400{\"apns-id\":\"\(first)\"}"))
         #expect(mayBe(subject, value: "{}", headers: ["x", "\(first)"]))
+        let letters = APNSID(text: "abcdef00-0000-4000-8000-000000000001")!
+        #expect(mayBe(TraceSubject(letters, deviceToken: nil), headers: ["\(letters)".uppercased()]))
         #expect(!mayBe(subject, value: "\(second)", headers: ["\(second)"]))
         #expect(!mayBe(subject, value: "\("\(first)".dropLast())"))
         #expect(!mayBe(subject, value: ""))
@@ -61,6 +63,23 @@ struct TraceRuleTests {
         #expect(mayBe(both, key: "abcd01", value: "\(first)"))
         #expect(!mayBe(both, key: "abcd01", value: "\(second)"))
         #expect(!mayBe(both, key: "abcd02", value: "\(first)"))
+    }
+
+    @Test func hashStandsForTheDeviceToken() {
+        let subject = TraceSubject(nil, deviceToken: "abcd01", tokenHash: "k1:00ff")
+        #expect(subject.wants(token: "ABCD01") && subject.wants(token: "k1:00ff"))
+        #expect(!subject.wants(token: "k1:00fe"))
+        #expect(mayBe(subject, key: "k1:00ff") && mayBe(subject, key: "abcd01"))
+        #expect(mayBe(subject, value: #"{"device-token-hash":"k1:00ff"}"#))
+        #expect(!mayBe(subject, key: "other", value: "{}"))
+    }
+
+    @Test func redrivenRecordNamesItsOrigin() {
+        var job = TracedJob(place)
+        job.record = TracedJob.Record(timestampMilliseconds: 10, hasKey: true)
+        job.record?.redriven = RedrivenMark(
+            place: RecordAddress(topic: "dead", partition: 0, offset: 4), count: 1)
+        #expect(job.milestones(now: 20).first?.text.hasSuffix("redriven from dead/0/4") == true)
     }
 
     @Test func chainOfSuccessorsIsBounded() {

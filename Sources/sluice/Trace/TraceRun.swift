@@ -10,6 +10,8 @@ final class TraceRun {
         var identifier: APNSID?
         /// Device token; nil: any.
         var deviceToken: String?
+        /// Text of the token's hash, where outcomes have it in the token's place; nil otherwise.
+        var tokenHash: String?
         var workers: TraceWorkers
         var cluster: KafkaCluster
         /// Names of the topics.
@@ -43,7 +45,9 @@ final class TraceRun {
         self.settings = settings
         searcher = TopicSearcher(settings.cluster, limit: settings.limit, stop: stop)
         decoder = JobDecoder(settings.decoding)
-        book = TraceBook(TraceSubject(settings.identifier, deviceToken: settings.deviceToken))
+        book = TraceBook(
+            TraceSubject(
+                settings.identifier, deviceToken: settings.deviceToken, tokenHash: settings.tokenHash))
     }
 
     /// True when the limit of records ended the search.
@@ -138,16 +142,21 @@ final class TraceRun {
         else { return }
         let source = RecordAddress(topic: settings.jobs, partition: partition, offset: offset)
         guard mayBe(record, of: source) else { return }
+        let glimpse = withJobRecord(record) { JobGlimpse($0) }
+        let identifier = glimpse.apnsID.flatMap { APNSID(text: $0) }
+        // The record may name the identifier elsewhere, in its payload.
+        if let identifier, !book.subject.wants(identifier) { return }
         let facts = TracedJob.DeadLetterFacts(
             place: place(of: record), timestampMilliseconds: record.timestampMilliseconds,
-            field: text(.field) ?? "?", rule: text(.rule) ?? "?",
+            field: text(.field) ?? "?", rule: text(.rule) ?? "?", topic: glimpse.topic,
+            pushType: glimpse.pushType,
             sourceTimestampMilliseconds: text(.sourceTimestamp).flatMap { Int64($0) }.flatMap {
                 $0 < 0 ? nil : $0
             })
-        book.note(source) { $0.deadLetter = facts }
-        // The dead letter has the identifier that was asked for, as far as anything can be known of it.
-        if settings.deviceToken == nil, let identifier = settings.identifier {
-            book.note(source) { $0.identifier = identifier }
+        book.note(source) {
+            $0.deadLetter = facts
+            // Without a readable identifier, the one that was asked for is all that is known.
+            $0.identifier = identifier ?? settings.identifier
         }
     }
 
@@ -196,13 +205,12 @@ final class TraceRun {
     ) -> (facts: TracedJob.Record, identifier: APNSID?, isWanted: Bool) {
         var facts = TracedJob.Record(
             timestampMilliseconds: record.timestampMilliseconds, hasKey: record.key != nil)
-        var headers: [RecordHeader] = []
-        record.forEachHeader { headers.append(RecordHeader(name: $0, value: $1)) }
-        return headers.withUnsafeBufferPointer { headers in
-            let job = JobRecord(
-                key: record.key, value: record.value, headers: headers, topic: record.topicName,
-                partition: record.partition, offset: record.offset,
-                timestampMilliseconds: record.timestampMilliseconds)
+        record.forEachHeader { name, value in
+            guard let value, String(decoding: name, as: UTF8.self) == RedrivenMark.headerName.description
+            else { return }
+            facts.redriven = RedrivenMark(text: String(decoding: value, as: UTF8.self))
+        }
+        return withJobRecord(record) { job in
             let now = max(record.timestampMilliseconds, 0)
             switch try? decoder.decode(job, nowMilliseconds: now) {
             case .push(let push)?:
@@ -225,6 +233,19 @@ final class TraceRun {
                 )
             case nil: return (facts, nil, true)
             }
+        }
+    }
+
+    /// Calls `body` with the record as the decoder takes it, borrowed.
+    private func withJobRecord<Answer>(_ record: ConsumedRecord, _ body: (JobRecord) -> Answer) -> Answer {
+        var headers: [RecordHeader] = []
+        record.forEachHeader { headers.append(RecordHeader(name: $0, value: $1)) }
+        return headers.withUnsafeBufferPointer { headers in
+            body(
+                JobRecord(
+                    key: record.key, value: record.value, headers: headers, topic: record.topicName,
+                    partition: record.partition, offset: record.offset,
+                    timestampMilliseconds: record.timestampMilliseconds))
         }
     }
 }

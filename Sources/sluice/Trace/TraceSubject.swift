@@ -5,18 +5,29 @@ import SluiceModel
 struct TraceSubject: Sendable {
     /// Identifiers that are looked for: the one asked for, and successors that were found. Empty: any of the device.
     private(set) var identifiers: [APNSID]
-    /// Texts of the identifiers.
+    /// Texts of the identifiers, in lower and in upper case. A job in upper case is a dead letter.
     private var texts: [[UInt8]]
-    /// Device token in lower case; nil: any.
-    let deviceToken: [UInt8]?
+    /// Device token in lower case, and its hash where outcomes have that in the token's place; empty: any.
+    private let tokens: [[UInt8]]
+    /// The same in lower and in upper case.
+    private let tokenTexts: [[UInt8]]
 
     /// Most successors that are followed.
     static let longestChain = 32
 
-    init(_ identifier: APNSID?, deviceToken: String?) {
+    /// - Parameter tokenHash: text of the token's hash; nil where outcomes have the token itself.
+    init(_ identifier: APNSID?, deviceToken: String?, tokenHash: String? = nil) {
         identifiers = identifier.map { [$0] } ?? []
-        texts = identifiers.map { Array("\($0)".utf8) }
-        self.deviceToken = deviceToken.map { Array($0.lowercased().utf8) }
+        texts = identifiers.flatMap { Self.cases("\($0)") }
+        let known = [deviceToken, tokenHash].compactMap(\.self)
+        tokens = known.map { Array($0.lowercased().utf8) }
+        tokenTexts = known.flatMap { Self.cases($0) }
+    }
+
+    /// Returns a text in lower and in upper case, once when both are equal.
+    private static func cases(_ text: String) -> [[UInt8]] {
+        let (lower, upper) = (text.lowercased(), text.uppercased())
+        return (lower == upper ? [lower] : [lower, upper]).map { Array($0.utf8) }
     }
 
     /// Also looks for a successor. Returns false when the chain is too long.
@@ -24,25 +35,27 @@ struct TraceSubject: Sendable {
         if identifiers.isEmpty || identifiers.contains(successor) { return true }
         guard identifiers.count <= Self.longestChain else { return false }
         identifiers.append(successor)
-        texts.append(Array("\(successor)".utf8))
+        texts += Self.cases("\(successor)")
         return true
     }
 
     func wants(_ identifier: APNSID) -> Bool { identifiers.isEmpty || identifiers.contains(identifier) }
 
-    /// Returns whether a token or a key is the device token.
+    /// Returns whether a token or a key is the device token, or its hash.
     func wants(token: UnsafeRawBufferPointer) -> Bool {
-        guard let deviceToken else { return true }
-        return token.count == deviceToken.count && zip(token, deviceToken).allSatisfy { lowered($0) == $1 }
+        tokens.isEmpty
+            || tokens.contains { wanted in
+                token.count == wanted.count && zip(token, wanted).allSatisfy { lowered($0) == $1 }
+            }
     }
 
     func wants(token: String) -> Bool {
-        deviceToken.map { token.lowercased().utf8.elementsEqual($0) } ?? true
+        tokens.isEmpty || tokens.contains { token.lowercased().utf8.elementsEqual($0) }
     }
 
     /// Returns whether the value of an outcome may be of a job that is looked for.
     func mayBeOutcome(_ value: UnsafeRawBufferPointer) -> Bool {
-        if let deviceToken, !contains(value, deviceToken) { return false }
+        guard tokens.isEmpty || namesToken(value) else { return false }
         return identifiers.isEmpty || names(value)
     }
 
@@ -69,10 +82,10 @@ struct TraceSubject: Sendable {
         key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?, source: RecordAddress,
         headers: ((UnsafeRawBufferPointer) -> Void) -> Void
     ) -> Bool {
-        if let deviceToken {
+        if !tokens.isEmpty {
             // In structured mode the token may be in the document alone.
             let isKey = key.map { wants(token: $0) } ?? false
-            guard isKey || value.map({ contains($0, deviceToken) }) ?? false else { return false }
+            guard isKey || value.map({ namesToken($0) }) ?? false else { return false }
             if identifiers.isEmpty { return true }
         }
         if let value, names(value) { return true }
@@ -84,10 +97,9 @@ struct TraceSubject: Sendable {
         }
     }
 
-    private func contains(_ bytes: UnsafeRawBufferPointer, _ token: [UInt8]) -> Bool {
-        [token, Array(String(decoding: token, as: UTF8.self).uppercased().utf8)].contains { text in
-            text.withUnsafeBytes { bytes.contains($0) }
-        }
+    /// Returns whether bytes contain the device token in either case, or its hash.
+    private func namesToken(_ bytes: UnsafeRawBufferPointer) -> Bool {
+        tokenTexts.contains { text in text.withUnsafeBytes { bytes.contains($0) } }
     }
 }
 

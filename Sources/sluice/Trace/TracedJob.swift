@@ -29,6 +29,8 @@ struct TracedJob: Sendable {
         var pushType: String?
         /// Creation in milliseconds since the epoch; nil when the record is no valid job.
         var createdMilliseconds: Int64?
+        /// Mark of `sluice redrive`; nil for a record that a producer made.
+        var redriven: RedrivenMark?
     }
 
     /// An outcome, without what is personal.
@@ -79,6 +81,10 @@ struct TracedJob: Sendable {
         var timestampMilliseconds: Int64
         var field: String
         var rule: String
+        /// Value of `apns-topic`; nil where it can't be read.
+        var topic: String?
+        /// Value of `apns-push-type`; nil where it can't be read.
+        var pushType: String?
         /// Time of the job's record in milliseconds since the epoch; nil without.
         var sourceTimestampMilliseconds: Int64?
     }
@@ -94,8 +100,10 @@ struct TracedJob: Sendable {
         return record == nil ? "unknown" : "produced"
     }
 
-    var topic: String? { outcome?.topic ?? pushes.first?.topic ?? record?.topic }
-    var pushType: String? { outcome?.pushType ?? pushes.first?.pushType ?? record?.pushType }
+    var topic: String? { outcome?.topic ?? pushes.first?.topic ?? record?.topic ?? deadLetter?.topic }
+    var pushType: String? {
+        outcome?.pushType ?? pushes.first?.pushType ?? record?.pushType ?? deadLetter?.pushType
+    }
     var createdMilliseconds: Int64? {
         outcome?.createdMilliseconds ?? pushes.first?.createdAt ?? record?.createdMilliseconds
     }
@@ -125,7 +133,8 @@ struct TracedJob: Sendable {
         if let record {
             add(
                 "produced", record.timestampMilliseconds,
-                "produced to \(source), \(record.hasKey ? "with a key" : "without a key")")
+                "produced to \(source), \(record.hasKey ? "with a key" : "without a key")"
+                    + (record.redriven.map { ", redriven from \($0.place)" } ?? ""))
         } else if let time = deadLetter?.sourceTimestampMilliseconds {
             add("produced", time, "produced to \(source)")
         }
