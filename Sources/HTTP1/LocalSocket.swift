@@ -1,10 +1,10 @@
 import Glibc
 import HTTP2
 
-/// A listening socket in the file system, which only this process's user may connect to. The socket's file is removed
-/// with the owner.
+/// A listening socket in the file system, which only this process's user may connect to. The stop of the
+/// server removes the socket's file.
 struct LocalSocket: ~Copyable {
-    /// Descriptor, which doesn't block; the receiver of ``takeDescriptor()`` owns it. -1 afterwards.
+    /// Descriptor, which doesn't block; the receiver of ``take()`` owns it. -1 afterwards.
     private var descriptor: Int32
     private let file: File
 
@@ -58,6 +58,7 @@ struct LocalSocket: ~Copyable {
         guard code == 0, chmod(path, 0o600) == 0, listen(socket, 64) == 0, let file = File(path) else {
             let reason = code == 0 ? errno : code
             close(socket)
+            if code == 0 { unlink(path) }
             throw failure(reason, "the directory must exist, and the worker must be allowed to write to it")
         }
         descriptor = socket

@@ -332,6 +332,7 @@ private struct RandomLife: ~Copyable {
             case .noteMove(let slot):
                 if pushes[slot] == nil { fail("slot \(slot) moves, and is gone") }
                 pushes[slot]?.newDevice = newDevice
+            case .noteErasure: break
             case .readdress(let slot, _):
                 guard let push = pushes[slot] else {
                     fail("slot \(slot) moves, and is gone")

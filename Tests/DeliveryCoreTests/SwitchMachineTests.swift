@@ -12,9 +12,11 @@ struct SwitchMachineTests {
         )
     }
 
-    private func read(_ machine: inout SwitchMachine, _ record: SwitchRecord) -> [SwitchMachine.Action] {
+    private func read(
+        _ machine: inout SwitchMachine, _ record: SwitchRecord, offset: Int64 = 0
+    ) -> [SwitchMachine.Action] {
         var text = record.text
-        return text.withUTF8 { machine.read(key: nil, value: UnsafeRawBufferPointer($0)) }
+        return text.withUTF8 { machine.read(key: nil, value: UnsafeRawBufferPointer($0), offset: offset) }
     }
 
     private func parse(_ text: String) -> SwitchRecord? {
@@ -80,8 +82,8 @@ struct SwitchMachineTests {
                 if let record = SwitchRecord($0) {
                     #expect(parse(record.text) == record)
                 }
-                _ = machine.read(key: $0, value: nil)
-                _ = machine.read(key: nil, value: $0)
+                _ = machine.read(key: $0, value: nil, offset: 0)
+                _ = machine.read(key: nil, value: $0, offset: 0)
             }
         }
     }
@@ -129,7 +131,7 @@ struct SwitchMachineTests {
         _ = machine.change(pause)
         #expect(read(&machine, older) == [])
         var key = pause.key
-        #expect(key.withUTF8 { machine.read(key: UnsafeRawBufferPointer($0), value: nil) } == [])
+        #expect(key.withUTF8 { machine.read(key: UnsafeRawBufferPointer($0), value: nil, offset: 0) } == [])
         machine.kept(pause)
         #expect(read(&machine, older) == [])
         #expect(machine.switches.pausesAll)
@@ -187,7 +189,7 @@ struct SwitchMachineTests {
         let pause = record(.app("news"), id: 1)
         _ = read(&machine, pause)
         var key = pause.key
-        let actions = key.withUTF8 { machine.read(key: UnsafeRawBufferPointer($0), value: nil) }
+        let actions = key.withUTF8 { machine.read(key: UnsafeRawBufferPointer($0), value: nil, offset: 0) }
         #expect(actions.last == .report && machine.pauses == [] && machine.records == [])
     }
 
@@ -195,20 +197,56 @@ struct SwitchMachineTests {
         var machine = SwitchMachine(.topic)
         _ = machine.readToEnd()
         var text = "pause everything"
-        #expect(text.withUTF8 { machine.read(key: nil, value: UnsafeRawBufferPointer($0)) } == [])
-        #expect(text.withUTF8 { machine.read(key: UnsafeRawBufferPointer($0), value: nil) } == [])
-        #expect(machine.read(key: nil, value: nil) == [])
+        #expect(text.withUTF8 { machine.read(key: nil, value: UnsafeRawBufferPointer($0), offset: 0) } == [])
+        #expect(text.withUTF8 { machine.read(key: UnsafeRawBufferPointer($0), value: nil, offset: 0) } == [])
+        #expect(machine.read(key: nil, value: nil, offset: 0) == [])
         #expect(machine.unreadable == 3 && machine.switches == Switches())
     }
 
-    @Test func numberOfScopesIsBounded() {
+    @Test func numberOfPausesIsBounded() {
         var machine = SwitchMachine(.topic)
         _ = machine.readToEnd()
         for number in 0..<(SwitchMachine.mostScopes + 10) {
             _ = read(&machine, record(.app("app\(number)"), id: UInt64(number)))
         }
-        #expect(machine.records.count == SwitchMachine.mostScopes)
-        #expect(!machine.hasRoom(for: .all) && machine.hasRoom(for: .app("app0")))
+        #expect(machine.pauses.count == SwitchMachine.mostScopes && machine.unreadable == 10)
+        #expect(!machine.hasRoom(for: .app("other"), isPaused: true))
+        // The remedies are always there.
+        #expect(machine.hasRoom(for: .all, isPaused: true))
+        #expect(machine.hasRoom(for: .app("app0"), isPaused: false))
+        _ = machine.change(record(.all, id: 5_000))
+        #expect(machine.switches.pausesAll)
+        _ = machine.change(record(.app("app0"), false, id: 5_001))
+        #expect(!machine.hasRoom(for: .app("other"), isPaused: true))
+        _ = machine.change(record(.all, false, id: 5_002))
+        #expect(machine.hasRoom(for: .app("other"), isPaused: true))
+    }
+
+    /// Resumed scopes take no room, however many were paused before.
+    @Test func resumedScopesAreForgotten() {
+        var machine = SwitchMachine(.topic)
+        _ = machine.readToEnd()
+        for number in 0..<5_000 {
+            let scope = PauseScope.app("app\(number)")
+            _ = read(&machine, record(scope, id: UInt64(2 * number)))
+            _ = read(&machine, record(scope, false, id: UInt64(2 * number + 1)))
+        }
+        #expect(machine.records.count <= 2 * SwitchMachine.mostScopes && machine.unreadable == 0)
+    }
+
+    /// The worker's own change was compacted away before the worker read it.
+    @Test func laterRecordCountsWithoutTheOwnOne() {
+        var machine = SwitchMachine(.topic)
+        _ = machine.readToEnd()
+        let (pause, older, newer) = (
+            record(.all, id: 1), record(.all, false, id: 2), record(.all, false, id: 3)
+        )
+        _ = machine.change(pause)
+        machine.kept(pause, offset: 7)
+        #expect(read(&machine, older, offset: 6) == [])
+        #expect(machine.switches.pausesAll)
+        #expect(read(&machine, newer, offset: 8) == [.log(newer, isOwn: false), .report])
+        #expect(!machine.switches.pausesAll)
     }
 
     @Test func fileIsWrittenWithEachChange() {

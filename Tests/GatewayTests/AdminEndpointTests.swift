@@ -269,6 +269,8 @@ struct AdminEndpointTests {
         facts.storeKeys = StoreKeyReport(names: ["a", "b"])
         facts.freeBytes = 1
         facts.process = ProcessFigures.read()
+        facts.switches = SwitchStatus(
+            pauses: [], areKnown: true, home: "memory", changes: 0, unkept: 0, unreadable: 0)
         let families = WorkerMetrics.families(snapshot, facts)
         let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent()

@@ -3,6 +3,7 @@ import Configuration
 import DeliveryCore
 import Foundation
 import Kafka
+import KafkaTestSupport
 import SluiceModel
 import Synchronization
 import TestSupport
@@ -171,6 +172,46 @@ struct SwitchTests {
             #expect(worker.switches.status.pauses.map(\.scope) == [.all])
             bed.kafka.embedded?.setDown(false)
             try eventually("the change is kept", timeout: .seconds(60)) { worker.switches.status.unkept == 0 }
+        }
+    }
+
+    /// The end of the topic is reported once, and may come with the records before it.
+    @Test func topicIsKnownHoweverLateItIsRead() throws {
+        try withBed { bed in
+            let record = SwitchRecord(
+                .app("news"), isPaused: true, changedMilliseconds: 1_795_633_200_000, by: "", note: "", id: 1)
+            try bed.kafka.produce(
+                to: "switches", [NewRecord(key: record.key, value: record.text, partition: 0)])
+            var reader = KafkaSetup(bed.configuration().kafka).changelogReader
+            reader["enable.partition.eof"] = "true"
+            let board = try SwitchBoard(
+                .topic(
+                    bed.kafka.topic("switches"), reader: reader, producer: bed.kafka.clientProperties,
+                    before: SwitchFile(path: bed.directory.file("switches"))), carried: [],
+                logger: .init(label: "test"))
+            try eventually("record and end wait together") { board.unread >= 2 }
+            board.start { _ in }
+            try eventually("the switches are known") { board.status.areKnown }
+            #expect(board.status.pauses == [record])
+            board.close()
+        }
+    }
+
+    /// Pauses that a file has kept go on when the worker gets a control topic.
+    @Test func pausesOfTheFileMoveToTheTopic() throws {
+        try withBed { bed in
+            let first = try bed.worker { $0.store = store(bed, changelog: false) }
+            _ = try change(first, .app("news"), true)
+            bed.stop(first)
+            let second = try bed.worker { $0.store = store(bed, changelog: true) }
+            try eventually("the topic has the pause") {
+                second.switches.status.areKnown && second.switches.status.unkept == 0
+            }
+            #expect(second.switches.status.pauses.map(\.scope) == [.app("news")])
+            let path = "\(bed.directory.file("store"))/switches"
+            try eventually("the file is gone") { !FileManager.default.fileExists(atPath: path) }
+            let third = try bed.worker { $0.store = store(bed, "third", changelog: true) }
+            try eventually("another worker has the pause") { third.switches.status.pauses.count == 1 }
         }
     }
 

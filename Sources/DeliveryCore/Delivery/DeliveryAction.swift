@@ -28,6 +28,8 @@ public enum DeliveryAction: Equatable, Sendable {
     /// Make a device's presence durable: ``DeliveryMachine/presence(_:at:)`` of this number. Only where the store is
     /// durable.
     case keepPresence(UInt32)
+    /// The erasure of the device has to wait until this item in flight has ended.
+    case noteErasure(UInt32)
     /// Remember the new token of the item's device for a later `readdress`. The item is in flight or blocked behind
     /// one.
     case noteMove(UInt32)

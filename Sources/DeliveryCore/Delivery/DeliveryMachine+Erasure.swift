@@ -15,6 +15,7 @@ extension DeliveryMachine {
             guard item.pointee.isBefore(origin), !machine.isEnding(item.pointee.partition) else { return }
             guard item.pointee.state != .inFlight else {
                 item.pointee.flags.insert(.withdrawn)
+                machine.actions.append(.noteErasure(slot))
                 return
             }
             machine.finish(slot, .cancelled, .deviceErased, at: now)

@@ -201,11 +201,12 @@ extension ShardMachine {
     }
 
     /// Ends all pending items of a device whose data is to be erased, and removes its presence from memory and store. An
-    /// item in flight ends with its attempt.
+    /// item in flight ends with its attempt; if the store has the item, the event isn't done before.
     /// - Returns: the number of items that end, and the numbers of token changes whose tokens the owner forgets.
     public mutating func erase(
         _ device: DeviceKey, _ place: RecordPlace, at now: DeliveryTime
     ) -> (count: Int, changes: [Int]) {
+        change = place
         let count = delivery.erase(device, origin: RecordOrigin(place), at: now)
         guard hasStore else { return (count, []) }
         // Any partition can have a copy of the presence, which went with an item.

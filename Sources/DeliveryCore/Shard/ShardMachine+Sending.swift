@@ -60,8 +60,10 @@ extension ShardMachine {
     /// Returns the owner's number of the push's topic.
     public func topic(_ slot: UInt32) -> UInt16 { delivery.info(slot).topic }
 
-    /// Returns true while the topic's stored pushes wait with it: its circuit is open, or its pool is suspended.
+    /// Topics that APNs' answers have stopped.
     public var stoppedTopics: Int { delivery.stoppedTopics }
+    /// Returns true while the topic's stored pushes wait with it: its circuit is open, an operator has paused it, or its
+    /// pool is suspended.
     public func isSuspended(topic: UInt16) -> Bool { delivery.hasSuspended(topic: topic) }
 
     // MARK: Pauses

@@ -174,6 +174,9 @@ public struct ShardMachine: ~Copyable {
         case .noteMove(let slot):
             residency.noted(slot, by: hasStore ? change : nil)
             return .noteMove(slot)
+        case .noteErasure(let slot):
+            residency.noted(slot, by: hasStore ? change : nil)
+            return nil
         case .readdress(let slot, let device):
             residency.moved(slot, delivery.recordPlace(slot), to: device)
             return .readdress(slot)

@@ -41,13 +41,15 @@ public struct SwitchMachine: Sendable {
         /// under way or has succeeded.
         var retryAt: UInt64?
         var isKept = false
+        /// Offset of the change in the control topic; nil before Kafka has acknowledged the change.
+        var offset: Int64?
     }
 
     public let home: Home
     private var current: [PauseScope: SwitchRecord] = [:]
     private var pending: [PauseScope: Pending] = [:]
     private var areKnown: Bool
-    /// Records that could not be read.
+    /// Records that could not be read, or for which there was no room.
     public private(set) var unreadable = 0
     /// Changes that took effect, pauses and resumes.
     public private(set) var changes = 0
@@ -91,14 +93,15 @@ public struct SwitchMachine: Sendable {
         pending.values.contains { $0.record.id == id && !$0.isKept }
     }
 
-    /// True when a further scope can be paused.
-    public func hasRoom(for scope: PauseScope) -> Bool {
-        current[scope] != nil || current.count < Self.mostScopes
+    /// True when the change can be made: all sending can always be paused, and everything can be resumed.
+    public func hasRoom(for scope: PauseScope, isPaused: Bool) -> Bool {
+        !isPaused || scope == .all || current[scope]?.isPaused == true
+            || current.values.count { $0.isPaused } < Self.mostScopes
     }
 
     // MARK: Facts
 
-    /// An operator asks this worker for a change, for which ``hasRoom(for:)`` is true.
+    /// An operator asks this worker for a change, for which ``hasRoom(for:isPaused:)`` is true.
     public mutating func change(_ record: SwitchRecord) -> [Action] {
         var actions = apply(record, isOwn: true)
         switch home {
@@ -114,13 +117,15 @@ public struct SwitchMachine: Sendable {
     }
 
     /// The change is kept: the file has it, or Kafka has acknowledged it.
-    public mutating func kept(_ record: SwitchRecord) {
+    /// - Parameter offset: offset of the change in the control topic; nil for a file.
+    public mutating func kept(_ record: SwitchRecord, offset: Int64? = nil) {
         guard pending[record.scope]?.record.id == record.id else { return }
         if home == .file {
             pending[record.scope] = nil
         } else {
             pending[record.scope]!.isKept = true
             pending[record.scope]!.retryAt = nil
+            pending[record.scope]!.offset = offset
         }
     }
 
@@ -142,12 +147,15 @@ public struct SwitchMachine: Sendable {
     }
 
     /// A record of the control topic was read, in the topic's order. A record without a value resumes its scope.
-    public mutating func read(key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?) -> [Action] {
+    public mutating func read(
+        key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?, offset: Int64
+    ) -> [Action] {
         guard let value else {
             guard let scope = key.flatMap({ SwitchRecord.scope(ofKey: $0) }) else {
                 unreadable += 1
                 return []
             }
+            forgetPassed(scope, before: offset)
             guard pending[scope] == nil, var record = current[scope] else { return [] }
             let wasPaused = record.isPaused
             current[scope] = nil
@@ -160,12 +168,17 @@ public struct SwitchMachine: Sendable {
             unreadable += 1
             return []
         }
+        forgetPassed(record.scope, before: offset)
         if let change = pending[record.scope] {
             guard change.record.id == record.id else { return [] }
             pending[record.scope] = nil
             return []
         }
-        guard current[record.scope]?.id != record.id, hasRoom(for: record.scope) else { return [] }
+        guard current[record.scope]?.id != record.id else { return [] }
+        guard hasRoom(for: record.scope, isPaused: record.isPaused) else {
+            unreadable += 1
+            return []
+        }
         let actions = apply(record, isOwn: false)
         // Before the end is known, the loops wait for it.
         return areKnown ? actions : []
@@ -178,9 +191,18 @@ public struct SwitchMachine: Sendable {
         return [.report] + pauses.map { .log($0, isOwn: false) }
     }
 
+    /// Forgets a change that the topic had before `offset`, and that was not read: the topic was compacted meanwhile.
+    private mutating func forgetPassed(_ scope: PauseScope, before offset: Int64) {
+        if let own = pending[scope]?.offset, own < offset { pending[scope] = nil }
+    }
+
     private mutating func apply(_ record: SwitchRecord, isOwn: Bool) -> [Action] {
         let wasPaused = current[record.scope]?.isPaused ?? false
         current[record.scope] = record
+        // Resumed scopes are kept for their notes alone.
+        if current.count > 2 * Self.mostScopes {
+            current = current.filter { $0.value.isPaused || $0.key == record.scope }
+        }
         guard wasPaused != record.isPaused else { return [] }
         changes += 1
         return [.log(record, isOwn: isOwn), .report]

@@ -69,7 +69,9 @@ public struct WorkerACL: Sendable, Equatable {
                     resource: .transactionalIDs(prefix: "\(kafka.groupID)-"),
                     operations: [.write, .describe],
                     reason: "commits in transactions; the identifier is the group and the store's identity"))
-        } else {
+        }
+        // With transactions, operators' pauses are written outside of them.
+        if !hasTransactions || hasChangelog {
             list.append(
                 WorkerACL(
                     resource: .cluster, operations: [.idempotentWrite],

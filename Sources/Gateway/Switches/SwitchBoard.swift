@@ -13,8 +13,9 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     enum Home: Sendable {
         case memory
         case file(SwitchFile)
-        /// The control topic, with the properties of its reader and its producer.
-        case topic(String, reader: KafkaProperties, producer: KafkaProperties)
+        /// The control topic, with the properties of its reader and its producer. Pauses of the file, if there is one,
+        /// move to the topic.
+        case topic(String, reader: KafkaProperties, producer: KafkaProperties, before: SwitchFile)
     }
 
     private let loop: EventLoop
@@ -57,17 +58,21 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     init(_ home: Home, carried: [SwitchRecord], logger: Logger) throws {
         self.home = home
         self.logger = logger
+        var left: [SwitchRecord] = []
         switch home {
         case .memory: machine = SwitchMachine(.memory, records: carried)
         case .file(let file): machine = SwitchMachine(.file, records: try file.read())
-        case .topic: machine = SwitchMachine(.topic)
+        case .topic(_, _, _, let file):
+            machine = SwitchMachine(.topic)
+            left = try file.read().filter(\.isPaused)
+            leftFile = left.isEmpty ? nil : file
         }
         published = Mutex(
             SwitchStatus(pauses: [], areKnown: true, home: "memory", changes: 0, unkept: 0, unreadable: 0))
         last = Mutex((Switches(), []))
         loop = try EventLoop(name: "switches")
         let events = EventRelay()
-        if case .topic(let name, let reader, _) = home {
+        if case .topic(let name, let reader, _, _) = home {
             let consumer = try KafkaConsumer(properties: reader, topics: []) { events.target?($0) }
             // Not `.beginning`: librdkafka 2.0.2 would ask for its offset, and closing the client might not return then.
             try consumer.assign([TopicPartitionOffset(TopicPartition(name, 0), .offset(0))])
@@ -77,13 +82,16 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         producedWakeup = try loop.makeWakeup { [unowned self] in pollReports() }
         events.target = { [unowned self] in handle($0) }
         if machine.home != .memory {
-            for record in carried { unstarted += machine.change(record) }
+            for record in left + carried { unstarted += machine.change(record) }
         }
         publish()
     }
 
     /// Actions of the changes that were carried over, for the start.
     private var unstarted: [SwitchMachine.Action] = []
+    /// File whose pauses move to the topic; nil: there is none, or the topic has them.
+    private var leftFile: SwitchFile?
+    private var isClosed = false
 
     deinit { batch.deallocate() }
 
@@ -96,6 +104,8 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
 
     /// State of the switches.
     public var status: SwitchStatus { published.withLock { $0 } }
+    /// Records and events of the topic that wait to be read, for tests. Before the start only.
+    var unread: Int { consumer?.queueLength ?? 0 }
     /// Pauses in force.
     var switches: Switches { last.withLock { $0.switches } }
     /// Changes that the next worker of this process has to take over.
@@ -131,7 +141,11 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
             scope, isPaused: isPaused, changedMilliseconds: wallClockMilliseconds(), by: by, note: note,
             id: random.next())
         let isAccepted = loop.execute { [self] in
-            guard machine.hasRoom(for: scope) else {
+            guard !isClosed else {
+                return completion(
+                    SwitchChange(status: status, isKept: false, refusal: "the worker has ended"))
+            }
+            guard machine.hasRoom(for: scope, isPaused: isPaused) else {
                 let most = SwitchMachine.mostScopes
                 return completion(
                     SwitchChange(
@@ -150,17 +164,18 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     /// Ends the thread. Changes under way to Kafka are awaited for two seconds.
     func close() {
         loop.execute { [self] in
-            for answer in answers {
-                answer.give(
-                    SwitchChange(status: status, isKept: !machine.isUnkept(answer.id), refusal: nil))
-            }
-            answers = []
+            isClosed = true
             if let client = producer?.client {
                 try? client.flush(timeoutMilliseconds: 2_000) { delivered($0) }
                 publish()
                 client.close()
             }
             producer = nil
+            for answer in answers {
+                answer.give(
+                    SwitchChange(status: status, isKept: !machine.isUnkept(answer.id), refusal: nil))
+            }
+            answers = []
             consumer?.close()
             consumer = nil
         }
@@ -188,9 +203,13 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
             switch home {
             case .memory: "memory"
             case .file(let file): "file \(file.path)"
-            case .topic(let name, _, _): "topic \(name)"
+            case .topic(let name, _, _, _): "topic \(name)"
             }
         let (machine, unkept) = (machine, machine.unkept)
+        if unkept.isEmpty, let file = leftFile {
+            leftFile = nil
+            file.remove()
+        }
         published.withLock {
             $0 = SwitchStatus(
                 pauses: machine.pauses, areKnown: machine.switches.areKnown, home: place,
@@ -240,7 +259,7 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     // MARK: The control topic
 
     private func produce(_ record: SwitchRecord) {
-        guard case .topic(let name, _, let properties) = home else { return }
+        guard case .topic(let name, _, let properties, _) = home else { return }
         do throws(KafkaError) {
             if producer == nil {
                 let logger = logger
@@ -269,12 +288,24 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
             }
         } catch {
             failed(record, "\(error)")
+            if error.isFatal { dropProducer() }
         }
     }
 
+    /// Releases a producer that failed for good. The next attempt makes another one.
+    private func dropProducer() {
+        producer = nil
+        for record in producing.values { failed(record, "the producer failed") }
+        producing = [:]
+    }
+
     private func pollReports() {
-        producer?.client.pollDeliveryReports { delivered($0) }
-        // A producer that failed for good is replaced with the next attempt.
+        var hasFailed = false
+        producer?.client.pollDeliveryReports { report in
+            delivered(report)
+            if report.error?.isFatal == true { hasFailed = true }
+        }
+        if hasFailed { dropProducer() }
         publish()
         giveAnswers()
     }
@@ -283,9 +314,8 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         guard let record = producing.removeValue(forKey: report.opaque) else { return }
         if let error = report.error {
             failed(record, "\(error)")
-            if error.isFatal { producer = nil }
         } else {
-            machine.kept(record)
+            machine.kept(record, offset: report.offset)
         }
     }
 
@@ -294,17 +324,19 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         let count = consumer.poll(into: batch)
         for index in 0..<count {
             let unreadable = machine.unreadable
-            perform(machine.read(key: batch[index].key, value: batch[index].value))
+            perform(
+                machine.read(key: batch[index].key, value: batch[index].value, offset: batch[index].offset))
             if machine.unreadable != unreadable {
                 logger.error(
-                    "a record of the switches' topic is not readable, and has no effect; produce a tombstone with its key",
+                    "a record of the switches' topic is not readable or names too many scopes, and has no effect; produce a tombstone with its key",
                     metadata: ["offset": "\(batch[index].offset)"])
             }
             batch[index].destroy()
         }
+        // Kafka reports the end once. All records before it are applied by now.
         if endReached {
             endReached = false
-            if count == 0 { perform(machine.readToEnd()) } else { readWakeup.signal() }
+            perform(machine.readToEnd())
         }
         // The descriptor stays silent until a poll finds the queue empty.
         if count == batch.count { readWakeup.signal() }
@@ -330,6 +362,7 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     }
 
     public func timerFired(_ timer: TimerID) {
+        guard !isClosed else { return }
         loop.schedule(after: Self.tick, handler: self)
         perform(machine.advance(to: loop.now.nanoseconds))
         guard !machine.switches.areKnown, loop.now >= nextWarning else { return }

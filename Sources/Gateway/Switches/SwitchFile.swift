@@ -89,6 +89,12 @@ struct SwitchFile: Sendable {
         close(descriptor)
     }
 
+    /// Removes the file, because the control topic has its records.
+    func remove() {
+        unlink(path)
+        syncDirectory()
+    }
+
     private func failure(_ action: String) -> Failure {
         Failure(description: "can't \(action): \(String(cString: strerror(errno)))")
     }

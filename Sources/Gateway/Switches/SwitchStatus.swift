@@ -12,8 +12,19 @@ public struct SwitchStatus: Sendable, Equatable {
     public var changes: Int
     /// Changes that the place does not keep yet.
     public var unkept: Int
-    /// Records of the control topic that could not be read.
+    /// Records of the control topic that could not be read, or for which there was no room.
     public var unreadable: Int
+
+    public init(
+        pauses: [SwitchRecord], areKnown: Bool, home: String, changes: Int, unkept: Int, unreadable: Int
+    ) {
+        self.pauses = pauses
+        self.areKnown = areKnown
+        self.home = home
+        self.changes = changes
+        self.unkept = unkept
+        self.unreadable = unreadable
+    }
 }
 
 /// Result of an operator's change.

@@ -99,8 +99,8 @@ struct KafkaSetup {
         _ store: Configuration.Store?, logger: Logger
     ) throws(KafkaError) -> SwitchBoard.Home {
         guard let store else { return .memory }
-        let file = SwitchBoard.Home.file(SwitchFile(path: "\(store.directory)/switches"))
-        guard store.hasChangelog, try hasSwitchesTopic(logger) else { return file }
+        let file = SwitchFile(path: "\(store.directory)/switches")
+        guard store.hasChangelog, try hasSwitchesTopic(logger) else { return .file(file) }
         var reader = changelogReader
         reader["enable.partition.eof"] = "true"
         // The first record may be gone.
@@ -111,15 +111,22 @@ struct KafkaSetup {
         var writer = producer
         writer["linger.ms"] = "0"
         writer["statistics.interval.ms"] = nil
-        return .topic(configuration.topics.switches, reader: reader, producer: writer)
+        return .topic(configuration.topics.switches, reader: reader, producer: writer, before: file)
     }
 
     private func hasSwitchesTopic(_ logger: Logger) throws(KafkaError) -> Bool {
         let topic = configuration.topics.switches
         let client = try KafkaAdmin(properties: admin)
-        if try client.partitionCount(of: topic) != nil { return true }
         var remedy = "create it with one partition and cleanup.policy=compact, or set kafka.create-topics"
-        if let create = configuration.createTopics {
+        var mayCreate = true
+        do throws(KafkaError) {
+            if try client.partitionCount(of: topic) != nil { return true }
+        } catch  where error.isRefusal {
+            // A worker with the rights of an earlier version goes on, and people learn of it.
+            remedy = "grant the rights that `sluice config acls` lists: \(error)"
+            mayCreate = false
+        }
+        if mayCreate, let create = configuration.createTopics {
             do throws(KafkaError) {
                 try client.createTopics([
                     NewTopic(
@@ -132,7 +139,7 @@ struct KafkaSetup {
             }
         }
         logger.warning(
-            "switches reach this worker alone, because their topic doesn't exist",
+            "switches reach this worker alone, because their topic can't be used",
             metadata: ["topic": "\(topic)", "remedy": "\(remedy)"])
         return false
     }

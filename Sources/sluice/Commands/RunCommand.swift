@@ -18,7 +18,8 @@ struct RunCommand: ParsableCommand {
 
             SIGTERM or SIGINT stops the worker cleanly. It takes no more jobs and waits up to delivery.drain-deadline for \
             jobs in flight. Then it flushes outcomes, commits offsets and leaves the group. A second signal ends it at \
-            once, and another worker processes the jobs in flight again.
+            once, and another worker processes the jobs in flight again. The first signal behind `sluice ctl drain` is \
+            not a second one.
 
             When Kafka has fenced the worker, for example because a broker was away for long, the worker restarts in \
             the same process: with new Kafka clients, from the committed offsets.
@@ -78,9 +79,10 @@ struct RunCommand: ParsableCommand {
                 drain: { Self.drain(stop, logger) }, logLevels: LogLevel.names,
                 logLevel: { level.level.rawValue },
                 setLogLevel: { name in
-                    guard level.set(name) else { return false }
-                    logger.notice("an operator has set the log's level", metadata: ["level": "\(name)"])
-                    return true
+                    guard LogLevel.names.contains(name) else { return false }
+                    // Before, because a higher level would hide the line.
+                    logger.notice("an operator sets the log's level", metadata: ["level": "\(name)"])
+                    return level.set(name)
                 }))
         let admin = try startAdmin(configuration, endpoints, refusedHosts, logger)
         defer { admin?.stop() }

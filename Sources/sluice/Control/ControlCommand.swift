@@ -151,7 +151,8 @@ struct ControlOptions: ParsableArguments {
     }
 
     /// Finds the endpoint.
-    func endpoint(environment: [String: String]) throws -> AdminCall.Endpoint {
+    /// - Parameter sendsToken: false for a request that needs no token.
+    func endpoint(environment: [String: String], sendsToken: Bool) throws -> AdminCall.Endpoint {
         if let socket { return .socket(socket) }
         let settings: Configuration.Admin
         do throws(ConfigurationError) {
@@ -164,7 +165,9 @@ struct ControlOptions: ParsableArguments {
             try admin.map { _ in
                 try AdminAddress.ofThisMachine(option: admin, config: nil, environment: [:])
             } ?? AdminAddress.reaching(settings)
-        return .address(address, token: try token(settings.tokenFile))
+        guard sendsToken else { return .address(address, token: nil) }
+        // The configured token isn't for the address of another worker.
+        return .address(address, token: try token(admin == nil ? settings.tokenFile : nil))
     }
 
     private func token(_ configured: String?) throws -> String? {
@@ -180,7 +183,8 @@ struct ControlOptions: ParsableArguments {
     func send(
         _ method: String, _ path: String, _ query: [(name: String, value: String)] = []
     ) throws -> ControlAnswer {
-        let endpoint = try endpoint(environment: ProcessInfo.processInfo.environment)
+        let endpoint = try endpoint(
+            environment: ProcessInfo.processInfo.environment, sendsToken: method == "POST")
         let fields = query.map { "\($0.name)=\(Self.escaped($0.value))" }.joined(separator: "&")
         let answer: AdminCall.Answer
         do throws(AdminCall.Failure) {
@@ -202,13 +206,13 @@ struct ControlOptions: ParsableArguments {
         if let note { query.append((name: "note", value: note)) }
         let answer = try send("POST", "/switches/\(verb)", query)
         let text = try SwitchText(answer)
-        Terminal.output("\(scope) is \(verb)d on \(text.reach)")
         guard answer.status == 200 else {
             throw CommandFailure(
                 .unfinished,
-                "the change is in force on this worker, but not kept in \(text.home) yet; the worker goes on trying"
+                "\(scope) is \(verb)d on this worker alone, and not kept in \(text.home) yet; the worker goes on trying"
             )
         }
+        Terminal.output("\(scope) is \(verb)d on \(text.reach)")
     }
 
     /// Person and machine that give the command.

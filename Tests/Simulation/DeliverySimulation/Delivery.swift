@@ -327,6 +327,7 @@ extension World {
             remember(shard.machine.presence(number, at: now(worker)), shard)
             keepPresence(number, worker, shard)
         case .noteMove(let slot): noteMove(slot, worker, shard)
+        case .noteErasure: break
         case .readdress(let slot, _):
             counts[.readdress] += 1
             readdress(slot, worker, shard)
