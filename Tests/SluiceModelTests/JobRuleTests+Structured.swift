@@ -77,6 +77,9 @@ extension JobRuleTests {
         Malformed("unknown member", "apns-topic", .unknown) {
             TestRecord(document: document(#""apns-topic":"com.example.app""#))
         },
+        Malformed("device token as a member's name", "member", .unknown) {
+            TestRecord(document: document(#""\#(TestRecord.token)":{}"#))
+        },
         Malformed("member twice", "topic", .doubled) {
             TestRecord(document: document(#""topic":"com.example.app""#))
         },

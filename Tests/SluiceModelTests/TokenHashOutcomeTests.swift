@@ -29,7 +29,7 @@ struct TokenHashOutcomeTests {
     }
 
     @Test func headersThatMayHoldATokenAreFound() {
-        func mayHold(_ name: String, _ value: String?, key: String? = "00aaFF") -> Bool {
+        func mayHold(_ name: String, _ value: String?, key: String? = "00aaFF11") -> Bool {
             let key = key.map { Array($0.utf8) }
             return name.withBytes { name in
                 (value ?? "").withBytes { bytes in
@@ -43,9 +43,16 @@ struct TokenHashOutcomeTests {
         }
         #expect(
             mayHold("device-token", nil) && mayHold("Device-Token", "x") && mayHold("new-device-token", "x"))
-        #expect(mayHold("x-to", "for 00AAff.") && mayHold("x-to", "00aaFF") && !mayHold("x-to", "00aaF"))
-        #expect(mayHold("x-to", "00aaFF", key: "\"00aaff\""))
-        #expect(!mayHold("x-to", "00aaFF", key: nil) && !mayHold("x-to", "", key: ""))
+        #expect(
+            mayHold("x-to", "for 00AAff11.") && mayHold("x-to", "00aaFF11") && !mayHold("x-to", "00aaF11"))
+        #expect(
+            mayHold("x-to", "0000aaFF1100", key: "\"00aaff11\"")
+                && mayHold("x-to", "zzzyzzzyzz", key: "zzzyzzzyz"))
+        #expect(!mayHold("x-to", "00aaFF11", key: nil) && !mayHold("x-to", "", key: ""))
+        // A short key could be anywhere. A long one takes no longer than its length.
+        #expect(!mayHold("x-to", "a", key: "a") && !mayHold("x-to", "0000001", key: "0000001"))
+        let long = String(repeating: "z", count: 400_000)
+        #expect(!mayHold("x-to", long + long, key: long + "y") && mayHold("x-to", long + "y", key: long))
         #expect(mayHold("x-other", "token:\(TestRecord.token)"))
         #expect(mayHold("x-other", TestRecord.token.uppercased(), key: nil))
         #expect(!mayHold("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"))

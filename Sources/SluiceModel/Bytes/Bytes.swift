@@ -108,6 +108,22 @@ extension UnsafeRawBufferPointer {
         return value
     }
 
+    /// Returns printable ASCII of at most 64 bytes for messages, or another text where the name may hold a device token:
+    /// a producer may use the token as a name.
+    func printableName(insteadOfToken text: String) -> String {
+        hasHexadecimalRow(32) ? text : printable(limit: 64)
+    }
+
+    /// Returns whether so many bytes in a row are hexadecimal digits.
+    func hasHexadecimalRow(_ length: Int) -> Bool {
+        var digits = 0
+        for byte in self {
+            digits = hexValue(lowercased(byte)) == nil ? 0 : digits + 1
+            if digits >= length { return true }
+        }
+        return false
+    }
+
     /// Returns printable ASCII of at most `limit` bytes for messages; everything else becomes '?'.
     func printable(limit: Int) -> String {
         var text = ""

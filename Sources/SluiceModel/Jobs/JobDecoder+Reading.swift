@@ -164,7 +164,8 @@ extension JobError {
     static func unknownMember(_ name: UnsafeRawBufferPointer) -> JobError {
         let meant = JobField(headerName: name).map { "; did you mean `\($0.memberName)`?" } ?? ""
         return JobError(
-            field: name.printable(limit: 64), rule: .unknown, message: "the member is unknown\(meant)")
+            field: name.printableName(insteadOfToken: "member"), rule: .unknown,
+            message: "the member is unknown\(meant)")
     }
 }
 

@@ -220,7 +220,7 @@ extension JobError {
                     + JobField.allCases.compactMap(\.headerName?.description)
                     .filter { $0.hasPrefix(HeaderMistakes.prefix.description) }.joined(separator: ", ")
             }
-        return JobError(field: name.printable(limit: 64), rule: .unknown, message: message)
+        return JobError(field: name.printableName(insteadOfToken: "header"), rule: .unknown, message: message)
     }
 
     static func schemaRegistry(_ field: String) -> JobError {

@@ -31,23 +31,17 @@ public enum DeadLetter {
 
     /// Hexadecimal digits in a row that may be a device token. Identifiers of traces have 32.
     private static let tokenDigits = 40
+    /// Bytes of a key from which it is looked for in headers. A shorter key is no device token, and could be anywhere.
+    private static let shortestKey = 8
 
     /// Returns whether a header of a malformed record may hold a device token: by its name, by the record's key in its
     /// value, or by a long row of hexadecimal digits.
     public static func mayHoldToken(_ header: RecordHeader, key: UnsafeRawBufferPointer?) -> Bool {
         if header.name.hasSuffixIgnoringCase("device-token") { return true }
         guard let value = header.value else { return false }
-        var digits = 0
-        for byte in value {
-            digits = hexValue(lowercased(byte)) == nil ? 0 : digits + 1
-            if digits >= tokenDigits { return true }
-        }
-        guard let key = key.map({ RecordKey.address(in: $0) }), key.count > 0, value.count >= key.count else {
-            return false
-        }
-        return (0...value.count - key.count).contains { start in
-            value.slice(start..<start + key.count).elementsEqual(key) { lowercased($0) == lowercased($1) }
-        }
+        if value.hasHexadecimalRow(tokenDigits) { return true }
+        guard let key = key.map({ RecordKey.address(in: $0) }), key.count >= shortestKey else { return false }
+        return value.containsIgnoringCase(key)
     }
 
     /// Returns the headers to add, in the order of ``Header``.
@@ -64,5 +58,31 @@ public enum DeadLetter {
     /// letter again, so that each header appears once.
     public static func isOwnHeader(_ name: UnsafeRawBufferPointer) -> Bool {
         name.hasPrefix("sluice-error-") || name.hasPrefix("sluice-source-")
+    }
+}
+
+extension UnsafeRawBufferPointer {
+    /// Returns whether these bytes contain others in any case of ASCII's letters. The time is proportional to the sum of
+    /// both lengths, because both come from outside (Knuth, Morris and Pratt).
+    fileprivate func containsIgnoringCase(_ other: UnsafeRawBufferPointer) -> Bool {
+        guard other.count > 0 else { return true }
+        guard other.count <= count else { return false }
+        // Lengths of the longest prefixes that end at each byte.
+        var borders = [Int](repeating: 0, count: other.count)
+        var length = 0
+        for index in other.indices.dropFirst() {
+            while length > 0, lowercased(other[index]) != lowercased(other[length]) {
+                length = borders[length - 1]
+            }
+            if lowercased(other[index]) == lowercased(other[length]) { length += 1 }
+            borders[index] = length
+        }
+        length = 0
+        for byte in self {
+            while length > 0, lowercased(byte) != lowercased(other[length]) { length = borders[length - 1] }
+            if lowercased(byte) == lowercased(other[length]) { length += 1 }
+            if length == other.count { return true }
+        }
+        return false
     }
 }
