@@ -1,3 +1,5 @@
+import APNS
+import Configuration
 import Foundation
 import SluiceModel
 import TestSupport
@@ -72,6 +74,16 @@ struct TraceRuleTests {
         #expect(mayBe(subject, key: "k1:00ff") && mayBe(subject, key: "abcd01"))
         #expect(mayBe(subject, value: #"{"device-token-hash":"k1:00ff"}"#))
         #expect(!mayBe(subject, key: "other", value: "{}"))
+    }
+
+    @Test func hashFollowsFromTheConfiguration() {
+        let clear = Configuration.Outcomes(deviceToken: .clear, hashKeyFile: nil, hashKey: [])
+        #expect(TraceCommand.tokenHash(of: "0a0b", clear) == nil)
+        #expect(TraceCommand.tokenHash(of: "0a0b", nil) == nil)
+        let key = [UInt8](repeating: 7, count: 32)
+        let hashed = Configuration.Outcomes(deviceToken: .hash, hashKeyFile: "key", hashKey: key)
+        #expect(
+            TraceCommand.tokenHash(of: "0A0b", hashed) == DeviceTokenHash(key: key).text(of: "0a0b"))
     }
 
     @Test func redrivenRecordNamesItsOrigin() {
@@ -225,6 +237,12 @@ struct TraceRuleTests {
         report.searches[0].failure = "away"
         #expect(report.kafkaFailure == "away")
         #expect(report.document["found"] as? Int == 0)
+        // One topic without an answer is enough: the job may be there.
+        report.searches.insert(TopicSearch(topic: "outcomes", period: search.period), at: 0)
+        #expect(report.kafkaFailure == "away")
+        report.searches = [search]
+        report.readFailure = "no answer about jobs/0/1"
+        #expect(report.kafkaFailure == "no answer about jobs/0/1")
     }
 
     @Test func periodsBecomeOffsets() {

@@ -49,6 +49,11 @@ extension KafkaError {
     public static let reportsMissing = KafkaError(
         RD_KAFKA_RESP_ERR__TIMED_OUT, "records of the transaction are not acknowledged")
 
+    /// A record was not read in time.
+    public static func timedOut(reading place: some CustomStringConvertible) -> KafkaError {
+        KafkaError(RD_KAFKA_RESP_ERR__TIMED_OUT, "no answer about \(place)")
+    }
+
     /// The record is larger than the topic or the producer accepts.
     public var isTooLarge: Bool {
         code == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE.rawValue

@@ -1,3 +1,4 @@
+import APNS
 import Admin
 import ArgumentParser
 import Configuration
@@ -21,6 +22,8 @@ struct TraceCommand: ParsableCommand {
 
             Without --url the worker of this machine is asked: admin.listen of --config, otherwise 127.0.0.1:9464. Name \
             all workers of the group, because each knows its own pushes only.
+
+            With outcomes.device-token: hash, --device-token needs --config, which names the hash's key.
 
             A push without an apns-id of its own is found by the identifier in its outcome, which follows from its \
             record's place. Payloads and collapse identifiers are never shown.
@@ -141,6 +144,7 @@ struct TraceCommand: ParsableCommand {
         let topics = configuration?.kafka.topics ?? Configuration.Kafka.Topics()
         let settings = TraceRun.Settings(
             identifier: identifier.flatMap { APNSID(text: $0) }, deviceToken: deviceToken,
+            tokenHash: deviceToken.flatMap { Self.tokenHash(of: $0, configuration?.outcomes) },
             workers: TraceWorkers(addresses: try addresses(configuration), patience: .seconds(timeout)),
             cluster: try kafka.cluster(configuration?.kafka), jobs: jobsTopic ?? topics.jobs,
             outcomes: outcomesTopic ?? topics.outcomes, deadLetters: deadLettersTopic ?? topics.deadLetters,
@@ -159,6 +163,12 @@ struct TraceCommand: ParsableCommand {
         guard report.jobs.isEmpty else { return }
         if let fault = report.kafkaFailure { throw CommandFailure(.unavailable, fault) }
         throw CommandFailure(.failure)
+    }
+
+    /// Returns the hash that stands for a device token; nil where outcomes have the token itself.
+    static func tokenHash(of token: String, _ outcomes: Configuration.Outcomes?) -> String? {
+        guard let outcomes, outcomes.deviceToken == .hash else { return nil }
+        return DeviceTokenHash(key: outcomes.hashKey).text(of: token)
     }
 
     private static var now: Int64 { Int64(Date().timeIntervalSince1970 * 1_000) }

@@ -111,7 +111,7 @@ final class TopicSearcher {
     }
 
     /// Reads the records at these places. Passes `body` each place with its record, or nil when the record is gone.
-    /// - Throws: when Kafka doesn't answer.
+    /// - Throws: when Kafka refuses a partition, or doesn't answer in time.
     func read(
         _ places: [RecordAddress], _ body: (RecordAddress, ConsumedRecord?) -> Void
     ) throws(CommandFailure) {
@@ -144,8 +144,13 @@ final class TopicSearcher {
                 while count == 0, !ends.hasEnded, ends.error == nil, .now < deadline, !stop.isRequested {
                     count = consumer.poll(into: buffer, timeoutMilliseconds: 100)
                 }
-                if count == 0, !ends.hasEnded, ends.error == nil { continue }
                 guard count > 0 else {
+                    if let error = ends.error {
+                        guard error.isUnknownTopic || error.name == "_UNKNOWN_PARTITION" else { throw error }
+                    } else if !ends.hasEnded {
+                        if stop.isRequested { break }
+                        throw .timedOut(reading: place)
+                    }
                     body(place, nil)
                     continue
                 }

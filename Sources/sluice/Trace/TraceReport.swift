@@ -26,10 +26,8 @@ struct TraceReport {
             && replies.allSatisfy { $0.failure == nil && $0.isComplete }
     }
 
-    /// Fault of the first topic when no topic could be read; nil otherwise.
-    var kafkaFailure: String? {
-        searches.allSatisfy { $0.failure != nil } ? searches.first?.failure : nil
-    }
+    /// Fault of the first topic that could not be read; nil: all could.
+    var kafkaFailure: String? { searches.first { $0.failure != nil }?.failure ?? readFailure }
 
     // MARK: Text
 

@@ -28,6 +28,7 @@ final class TraceRun {
     }
 
     private let settings: Settings
+    private let stop: StopSignals
     private let searcher: TopicSearcher
     private var decoder: JobDecoder
     private(set) var book: TraceBook
@@ -43,6 +44,7 @@ final class TraceRun {
 
     init(_ settings: Settings, stop: StopSignals) {
         self.settings = settings
+        self.stop = stop
         searcher = TopicSearcher(settings.cluster, limit: settings.limit, stop: stop)
         decoder = JobDecoder(settings.decoding)
         book = TraceBook(
@@ -84,7 +86,7 @@ final class TraceRun {
 
     /// Asks the workers for successors without an outcome.
     private func askForSuccessors() {
-        for identifier in book.missing where identifier != settings.identifier {
+        for identifier in book.missing where identifier != settings.identifier && !stop.isRequested {
             for reply in answering.ask(identifier, deviceToken: nil) { book.take(reply) }
         }
     }
@@ -94,7 +96,7 @@ final class TraceRun {
         let open = book.sorted.filter {
             $0.outcome == nil && $0.deadLetter == nil && $0.pushes.isEmpty && !$0.isGone
         }
-        for job in open.prefix(Self.mostStages) {
+        for job in open.prefix(Self.mostStages) where !stop.isRequested {
             guard let identifier = job.identifier else { continue }
             for reply in answering.ask(identifier, deviceToken: nil, record: job.source) {
                 book.take(reply)
@@ -106,7 +108,7 @@ final class TraceRun {
     }
 
     private func addCommitted(_ sources: [RecordAddress]) {
-        guard let group = settings.group, !sources.isEmpty else { return }
+        guard let group = settings.group, !sources.isEmpty, !stop.isRequested else { return }
         let partitions = Set(sources.map { TopicPartition($0.topic, $0.partition) })
         // Without an answer the group's progress is left out; the topics' own faults are reported.
         guard let committed = try? settings.cluster.committed(partitions.sorted(), group: group) else {
