@@ -81,6 +81,62 @@ struct RedriveLedgerTests {
         #expect(ledger.decide(place: try place("dl/0/9"), source: try place("jobs/0/2")) == .inDoubt)
     }
 
+    private static let old = RedriveIdentity(
+        apnsID: APNSID(text: "123e4567-e89b-12d3-a456-426614174000"), createdMilliseconds: 1_000)
+
+    /// A topic that was created anew has other jobs at the same places.
+    @Test func anotherJobAtThePlaceIsSent() throws {
+        var new = Self.old
+        new.apnsID = APNSID(text: "123e4567-e89b-12d3-a456-426614174001")
+        // Identifiers that follow from the place are the same for both.
+        var derived = Self.old
+        derived.createdMilliseconds = 2_000
+        let source = try place("jobs/0/5")
+        var ledger = RedriveLedger()
+        #expect(ledger.decide(place: try place("o/0/1"), source: source, identity: Self.old) == .send)
+        #expect(ledger.decide(place: try place("o/0/2"), source: source, identity: new) == .send)
+        #expect(ledger.decide(place: try place("o/0/3"), source: source, identity: derived) == .send)
+        #expect(ledger.decide(place: try place("o/0/4"), source: source, identity: Self.old) == .sameJob)
+        #expect(ledger.decide(place: try place("o/0/5"), source: source) == .sameJob)
+        var adjusted = Self.old
+        adjusted.createdMilliseconds = nil
+        #expect(ledger.decide(place: try place("o/0/6"), source: source, identity: adjusted) == .sameJob)
+
+        let entry = RedriveEntry(
+            state: .done, source: source, identity: Self.old, destination: "jobs", atMilliseconds: 1,
+            run: "r")
+        var later = RedriveLedger()
+        apply(&later, "o/0/1", String(decoding: entry.json, as: UTF8.self))
+        #expect(later.decide(place: try place("o/0/4"), source: source, identity: Self.old) == .sameJob)
+        #expect(later.decide(place: try place("o/0/5"), source: source) == .sameJob)
+        #expect(later.decide(place: try place("o/0/2"), source: source, identity: new) == .send)
+        #expect(later.decide(place: try place("o/0/3"), source: source, identity: derived) == .send)
+        // Entries of earlier versions name no identity.
+        var before = RedriveLedger()
+        apply(&before, "o/0/1", try Self.entry(.done, "jobs/0/5"))
+        #expect(before.decide(place: try place("o/0/2"), source: source, identity: new) == .sameJob)
+    }
+
+    @Test func aJobThatIsNotSentLeavesItsPlace() throws {
+        let source = try place("jobs/0/5")
+        var ledger = RedriveLedger()
+        #expect(ledger.decide(place: try place("dl/0/1"), source: source) == .send)
+        ledger.release(source: source)
+        #expect(ledger.decide(place: try place("dl/0/2"), source: source) == .send)
+        ledger.release(source: try place("jobs/0/6"))
+        #expect(ledger.decide(place: try place("dl/0/3"), source: source) == .sameJob)
+    }
+
+    @Test func aFailureKeepsTheStateBefore() throws {
+        var ledger = RedriveLedger()
+        apply(&ledger, "dl/0/1", try Self.entry(.done, "jobs/0/1"))
+        apply(&ledger, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
+        func after(_ text: String) throws -> RedriveState {
+            .afterFailure(before: ledger.state(of: try place(text)))
+        }
+        #expect(try after("dl/0/1") == .done && after("dl/0/2") == .intent && after("dl/0/3") == .failed)
+    }
+
     /// Random entries against a naive model: nothing with an entry `done` is sent, and no job twice in a run.
     @Test func noJobIsSentTwice() throws {
         var random = SeededGenerator(seed: 7)
@@ -247,16 +303,30 @@ struct RedriveRuleTests {
                 header("apns-topic", "x"), header("sluice-error-rule", "json"), ("x-null", nil),
                 header("sluice-source-topic", "jobs"), header("sluice-redriven", "dl/0/0;count=2"),
             ])
-        let item = try RedriveItem(record, of: facts, destination: nil) { _ in 4 }
+        let item = try #require(
+            try RedriveItem(record, of: facts, destination: nil, before: .done) { _ in 4 })
+        #expect(item.before == .done && item.identity == facts.identity)
         #expect(item.record.headers.map(\.name) == ["apns-topic", "x-null", "sluice-redriven"])
         #expect(item.record.headers.last?.value == Array("dl/0/1;count=3".utf8))
         #expect(item.count == 3 && item.destination == "jobs" && item.partition == 3)
         #expect(item.record.key == [1] && item.record.value == [2])
         // The partition is kept only where it exists, in the topic it belongs to.
-        #expect(try RedriveItem(record, of: facts, destination: nil) { _ in 3 }.partition == -1)
-        #expect(try RedriveItem(record, of: facts, destination: "other") { _ in 9 }.partition == -1)
+        #expect(try RedriveItem(record, of: facts, destination: nil) { _ in 3 }?.partition == -1)
+        #expect(try RedriveItem(record, of: facts, destination: "other") { _ in 9 }?.partition == -1)
         record.headers = [header("sluice-redriven", "nonsense")]
-        #expect(try RedriveItem(record, of: facts, destination: nil) { _ in 4 }.count == 1)
+        #expect(try RedriveItem(record, of: facts, destination: nil) { _ in 4 }?.count == 1)
+    }
+
+    @Test func jobsOfAMissingTopicAreNoItems() throws {
+        let facts = try #require(try letter())
+        let record = RecordCopy(key: [1], value: [2], headers: [])
+        #expect(try RedriveItem(record, of: facts, destination: nil) { _ in nil } == nil)
+        #expect(try RedriveItem(record, of: facts, destination: "other") { _ in nil } != nil)
+        #expect(throws: CommandFailure.self) {
+            try RedriveItem(record, of: facts, destination: nil) { (_) throws(CommandFailure) in
+                throw CommandFailure(.unavailable, "no answer")
+            }
+        }
     }
 
     @Test func reportsHideTextThatLooksLikeAToken() throws {
@@ -386,18 +456,24 @@ struct SourcePlanTests {
 
     @Test func readsInOrderAndJumpsOverGaps() {
         var plan = plan([50_000, 10, 12])
-        #expect(plan.read(partition, offset: 10) == .init(candidate: 1))
+        #expect(plan.read(partition, offset: 10) == .init(candidates: [1]))
         #expect(plan.read(partition, offset: 11) == .init())
-        #expect(plan.read(partition, offset: 12) == .init(candidate: 2, step: .jump(50_000)))
+        #expect(plan.read(partition, offset: 12) == .init(candidates: [2], step: .jump(50_000)))
         // The log begins behind the wanted offset, or a record is missing.
         #expect(plan.read(partition, offset: 50_001) == .init(gone: [0], step: .finished))
         #expect(plan.isFinished)
         #expect(plan.read(partition, offset: 50_002) == .init(step: .finished))
     }
 
+    @Test func jobsOfOnePlaceAreAllFound() {
+        var plan = plan([10, 12, 10])
+        #expect(plan.read(partition, offset: 10).candidates == [0, 2])
+        #expect(plan.read(partition, offset: 12) == .init(candidates: [1], step: .finished))
+    }
+
     @Test func theRestOfAnEndedPartitionIsGone() {
         var plan = plan([10, 12, 13])
-        #expect(plan.read(partition, offset: 10).candidate == 0)
+        #expect(plan.read(partition, offset: 10).candidates == [0])
         #expect(plan.ended(partition) == [1, 2])
         #expect(plan.ended(partition) == [])
         #expect(plan.isFinished)
@@ -415,11 +491,54 @@ struct SourcePlanTests {
             for offset in log where !plan.isFinished {
                 let answer = plan.read(partition, offset: offset)
                 ends += answer.gone.map { ($0, false) }
-                if let candidate = answer.candidate { ends.append((candidate, true)) }
+                ends += answer.candidates.map { ($0, true) }
             }
             ends += plan.ended(partition).map { ($0, false) }
             #expect(ends.map(\.0).sorted() == Array(wanted.indices))
             for (candidate, isFound) in ends { #expect(isFound == log.contains(wanted[candidate])) }
         }
+    }
+}
+
+@Suite("Redrive: rate and patience")
+struct PaceTests {
+    private let begin = ContinuousClock.now
+
+    @Test func aDelayIsMadeUpForInPart() {
+        var pace = Pace(perSecond: 10, catchUp: .milliseconds(200), now: begin)
+        let turns = (0..<3).map { _ in pace.turn(now: begin) }
+        #expect(turns == [begin, begin + .milliseconds(100), begin + .milliseconds(200)])
+        // Reading has taken a minute.
+        let later = begin + .seconds(60)
+        let due = (0..<10).filter { _ in pace.turn(now: later).map { $0 <= later } ?? true }
+        #expect(due.count == 3)
+        var whole = Pace(perSecond: 10, now: begin)
+        #expect((0..<10).allSatisfy { _ in whole.turn(now: later).map { $0 <= later } ?? false })
+        var unlimited = Pace(perSecond: nil, catchUp: .milliseconds(200), now: begin)
+        #expect(unlimited.turn(now: later) == nil)
+    }
+
+    @Test(arguments: [1e19, 1e-10, 0, -1, .infinity, .nan, 1_000_001])
+    func ratesAreBounded(_ rate: Double) throws {
+        #expect(throws: (any Error).self) { try Pace.validate(rate) }
+        var pace = Pace(perSecond: rate, now: begin)
+        for _ in 0..<1_000 { _ = pace.turn(now: begin) }
+        try Pace.validate(nil)
+        try Pace.validate(0.001)
+        try Pace.validate(1_000_000)
+    }
+
+    @Test func onlyWaitsForTheBrokersCount() {
+        var patience = Patience()
+        patience.add(.seconds(59), isAnswered: false)
+        #expect(!patience.isOver)
+        patience.add(.seconds(2), isAnswered: false)
+        #expect(patience.isOver)
+        patience.add(.seconds(100), isAnswered: true)
+        #expect(!patience.isOver)
+    }
+
+    @Test func runsWithOneLedgerShareAnIdentifier() {
+        #expect(RedriveRun.transactionalID(ledger: "l") == "sluice-redrive-l")
     }
 }

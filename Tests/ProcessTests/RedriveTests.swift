@@ -224,6 +224,26 @@ struct RedriveTests {
         #expect(numbers.filter { $0 == "1" }.count == 1)
     }
 
+    @Test func aMissingTopicFailsItsOwnJobsOnly() throws {
+        let bed = try RedriveBed()
+        try bed.produce(0..<1, rule: "json")
+        try bed.kafka.produce(
+            to: "dead-letters",
+            [
+                NewRecord(
+                    key: "k", value: "v",
+                    headers: [
+                        ("sluice-source-topic", "no topic at all"), ("sluice-source-partition", "0"),
+                        ("sluice-source-offset", "1"),
+                    ])
+            ])
+        try bed.produce(2..<3, rule: "json")
+        let report = try bed.redrive()
+        #expect(report.exit == .status(1), "\(report.error)")
+        #expect(report.error.contains("there is no topic no topic at all; create it"))
+        #expect(report["redriven"] == 2 && report["failed"] == 1)
+    }
+
     @Test func omittedValuesAreReadAtTheSourceAndDoubledDeadLettersOnce() throws {
         let bed = try RedriveBed()
         let large = String(repeating: "x", count: 20_000)
@@ -387,6 +407,11 @@ struct RedriveTests {
         #expect(kind.0 == .status(64) && kind.1.contains("undeliverable, rejected, expired"))
         #expect(try failure("--dead-letters", "--since", "soon").0 == .status(64))
         #expect(try failure("--dead-letters", "--rate", "0").0 == .status(64))
+        #expect(try failure("--dead-letters", "--rate", "1e19").0 == .status(64))
+        for topic in ["sluice.dead-letters", "sluice.outcomes", "sluice.jobs"] {
+            let ledger = try failure("--dead-letters", "--ledger", topic)
+            #expect(ledger.0 == .status(78) && ledger.1.contains("a topic of its own"))
+        }
         #expect(try failure("--dead-letters", "--to", "sluice.dead-letters").0 == .status(78))
         #expect(try failure("--dead-letters").0 == .status(69))
     }

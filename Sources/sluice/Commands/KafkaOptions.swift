@@ -115,9 +115,17 @@ struct KafkaCluster {
     /// Makes sure that a topic exists before anything depends on it.
     /// - Returns: the topic's number of partitions.
     func partitionCount(of topic: String) throws(CommandFailure) -> Int {
-        let count: Int?
+        guard let count = try existingPartitionCount(of: topic) else {
+            throw CommandFailure(
+                .unavailable, "there is no topic \(topic) on \(bootstrapServers); create it first")
+        }
+        return count
+    }
+
+    /// Returns a topic's number of partitions; nil when the topic doesn't exist.
+    func existingPartitionCount(of topic: String) throws(CommandFailure) -> Int? {
         do throws(KafkaError) {
-            count = try KafkaAdmin(properties: properties)
+            return try KafkaAdmin(properties: properties)
                 .partitionCount(of: topic, timeoutMilliseconds: 5_000)
         } catch {
             let failure = CommandFailure(kafka: error)
@@ -125,11 +133,6 @@ struct KafkaCluster {
             throw CommandFailure(
                 .unavailable, "can't look up topic \(topic) at \(bootstrapServers): \(error)")
         }
-        guard let count else {
-            throw CommandFailure(
-                .unavailable, "there is no topic \(topic) on \(bootstrapServers); create it first")
-        }
-        return count
     }
 }
 

@@ -65,7 +65,7 @@ struct ProduceCommand: ParsableCommand {
             throw ValidationError("--file and the options of one job exclude each other; omit one of them")
         }
         if file == nil { try job.validateComplete() }
-        if let rate, rate <= 0 { throw ValidationError("--rate must be greater than 0") }
+        try Pace.validate(rate)
         guard (1...3_600).contains(timeout) else { throw ValidationError("--timeout: 1 to 3600 seconds") }
     }
 

@@ -22,7 +22,7 @@ struct RedriveCommand: ParsableCommand {
 
             A ledger keeps what was redriven: the topic TOPIC-redriven, which is created with cleanup.policy=compact. A \
             later run skips its entries, and a second record of the same job. Job and entry are in one transaction, and a \
-            second redrive of the same topic fences the first. Without transactions an entry is written before the job and \
+            second redrive with the same ledger fences the first. Without transactions an entry is written before the job and \
             after it; a killed run leaves jobs in doubt, which later runs report.
 
             The command ends at the topic's end as of its start. SIGINT ends it early: what is done is in the ledger.
@@ -79,7 +79,7 @@ struct RedriveCommand: ParsableCommand {
     @Flag(help: "Report what would be redriven, and change nothing.")
     var dryRun = false
 
-    @Option(help: ArgumentHelp("Highest number of jobs per second.", valueName: "jobs/s"))
+    @Option(help: ArgumentHelp("Highest number of jobs per second, 0.001 to 1000000.", valueName: "jobs/s"))
     var rate: Double?
 
     @Option(
@@ -112,7 +112,7 @@ struct RedriveCommand: ParsableCommand {
             throw ValidationError("give either --dead-letters or --outcomes KINDS")
         }
         _ = try kinds()
-        if let rate, !(rate > 0 && rate.isFinite) { throw ValidationError("--rate must be greater than 0") }
+        try Pace.validate(rate)
         for (option, name) in [("--topic", topic), ("--to", to), ("--ledger", ledger)] {
             guard let name, !TopicPartition.isTopicName(name) else { continue }
             throw ValidationError("\(option): `\(name)` is no name of a topic")
@@ -167,8 +167,11 @@ struct RedriveCommand: ParsableCommand {
         if run.tally[.failed] > 0 {
             throw CommandFailure(
                 .failure,
-                "\(Numbers.counted(run.tally[.failed], "job")) \(run.tally[.failed] == 1 ? "was" : "were") not produced"
-                    + (run.firstError.map { ": \($0)" } ?? ""))
+                "\(Numbers.counted(run.tally[.failed], "job")) "
+                    + (dryRun
+                        ? "can't be produced"
+                        : "\(run.tally[.failed] == 1 ? "was" : "were") not produced")
+                    + (run.firstFault.map { ": \($0)" } ?? ""))
         }
         if !run.isComplete {
             throw CommandFailure(.unfinished, "stopped before the end; run the command again for the rest")
@@ -184,6 +187,13 @@ struct RedriveCommand: ParsableCommand {
             throw CommandFailure(
                 .configuration,
                 "the ledger's name `\(ledger)` is too long for a topic; name another by --ledger")
+        }
+        let others = [
+            topic, topics.deadLetters, topics.outcomes, topics.jobs, topics.changelog, topics.switches,
+        ]
+        guard !others.contains(ledger) else {
+            throw CommandFailure(
+                .configuration, "--ledger \(ledger): the ledger must be a topic of its own; name another")
         }
         if let to, to == topic || to == ledger {
             throw CommandFailure(

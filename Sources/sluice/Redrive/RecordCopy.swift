@@ -57,6 +57,10 @@ struct RedriveItem: Sendable {
     var place: RecordAddress
     /// Place of the job's record.
     var source: RecordAddress
+    /// Properties of the job at its source.
+    var identity: RedriveIdentity
+    /// State of the place in the ledger before this run; nil: none.
+    var before: RedriveState?
     /// Group in the counts.
     var group: RedriveTally.Group
     /// Topic to produce to.
@@ -71,19 +75,22 @@ struct RedriveItem: Sendable {
     /// - Parameters:
     ///   - record: dead letter, or the record at the source.
     ///   - destination: nil: the topic of the source.
-    ///   - partitions: number of the destination's partitions.
+    ///   - partitions: number of a topic's partitions; nil where the topic doesn't exist.
+    /// - Returns: nil where the destination doesn't exist.
     /// - Throws: what `partitions` throws.
-    init(
-        _ record: RecordCopy, of facts: RedriveFacts, destination: String?,
-        partitions: (String) throws(CommandFailure) -> Int
+    init?(
+        _ record: RecordCopy, of facts: RedriveFacts, destination: String?, before: RedriveState? = nil,
+        partitions: (String) throws(CommandFailure) -> Int?
     ) throws(CommandFailure) {
         place = facts.place
+        identity = facts.identity
+        self.before = before
         source = facts.source
         group = RedriveTally.Group(facts)
         let topic = destination ?? facts.source.topic
         self.destination = topic
         // The partition of the first time keeps the order of the device's jobs, however their producer partitions.
-        let partitionCount = topic == facts.source.topic ? try partitions(topic) : 0
+        guard let partitionCount = topic == facts.source.topic ? try partitions(topic) : 0 else { return nil }
         partition = Int(facts.source.partition) < partitionCount ? facts.source.partition : -1
         self.record = record
         let name = RedrivenMark.headerName.description

@@ -79,6 +79,13 @@ struct RedriveFacts: Sendable {
         values[.rule] ?? values[.reason] ?? values[.cause] ?? values[.outcome] ?? "-"
     }
 
+    /// Properties that tell the job apart from others of its place.
+    var identity: RedriveIdentity {
+        RedriveIdentity(
+            apnsID: apnsID, createdMilliseconds: createdMilliseconds,
+            timestampMilliseconds: sourceTimestampMilliseconds)
+    }
+
     /// App for counts, else the topic.
     var app: String { values[.app] ?? values[.topic] ?? "-" }
 

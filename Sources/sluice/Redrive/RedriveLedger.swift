@@ -10,6 +10,19 @@ enum RedriveState: String, Sendable {
     case intent
     /// The job is known not to be produced.
     case failed
+
+    /// Returns the state of a place whose job could not be produced. An earlier run may have produced the job, so its
+    /// state stays.
+    static func afterFailure(before: RedriveState?) -> RedriveState { before ?? .failed }
+}
+
+/// Properties that tell apart the jobs of one place, because a topic may be created anew. Nil: unknown.
+struct RedriveIdentity: Equatable, Sendable {
+    var apnsID: APNSID?
+    /// Creation of the job, in milliseconds since the epoch.
+    var createdMilliseconds: Int64?
+    /// Timestamp of the record, in milliseconds since the epoch.
+    var timestampMilliseconds: Int64?
 }
 
 /// A record of the ledger topic: the key is the place of a dead letter or outcome.
@@ -17,6 +30,8 @@ struct RedriveEntry: Equatable, Sendable {
     var state: RedriveState
     /// Place of the job's record.
     var source: RecordAddress
+    /// Properties of the job at its source.
+    var identity = RedriveIdentity()
     /// Topic that the job was produced to.
     var destination: String
     /// Time of the entry, in milliseconds since the epoch.
@@ -26,16 +41,19 @@ struct RedriveEntry: Equatable, Sendable {
 
     /// The entry as a JSON document.
     var json: [UInt8] {
-        Array(
-            JSONText.of([
-                "state": state.rawValue, "source": source.description, "to": destination,
-                "at": atMilliseconds, "run": run,
-            ]).utf8)
+        var members: [String: Any] = [
+            "state": state.rawValue, "source": source.description, "to": destination,
+            "at": atMilliseconds, "run": run,
+        ]
+        members["apns-id"] = identity.apnsID?.description
+        members["created-at"] = identity.createdMilliseconds
+        members["source-timestamp"] = identity.timestampMilliseconds
+        return Array(JSONText.of(members).utf8)
     }
 }
 
 /// Redriven places, as the ledger topic and the present run know them. A job is identified by the place of its dead letter
-/// or outcome, and by its own record's place. Two dead letters or outcomes of one record are one job.
+/// or outcome, and by its own record's place and identity. Two dead letters or outcomes of one record are one job.
 struct RedriveLedger: Sendable {
     /// Decision about a dead letter or outcome.
     enum Verdict: Equatable, Sendable {
@@ -57,13 +75,82 @@ struct RedriveLedger: Sendable {
         static let inDoubt = Exceptions(rawValue: 2)
     }
 
+    /// An identity in few bytes, because a ledger may have millions of entries.
+    private struct Mark: Equatable {
+        /// Bits of the identifier; 0: unknown.
+        var identifier: UInt64
+        /// Times in milliseconds since the epoch; -1: unknown.
+        var created: Int64
+        var timestamp: Int64
+
+        init(_ identity: RedriveIdentity) {
+            identifier = identity.apnsID.map { $0.low ^ ($0.high &* 0x9E37_79B9_7F4A_7C15) } ?? 0
+            created = identity.createdMilliseconds ?? -1
+            timestamp = identity.timestampMilliseconds ?? -1
+        }
+
+        /// Returns whether both may be of one job.
+        func fits(_ other: Mark) -> Bool {
+            (identifier == other.identifier || identifier == 0 || other.identifier == 0)
+                && (created == other.created || created == -1 || other.created == -1)
+                && (timestamp == other.timestamp || timestamp == -1 || other.timestamp == -1)
+        }
+    }
+
+    /// A job at a place.
+    private struct Job {
+        var mark: Mark
+        /// Numbers of entries.
+        var done: Int32 = 0
+        var intent: Int32 = 0
+        /// Whether this run has taken the job.
+        var isTaken = false
+
+        var isUnused: Bool { done == 0 && intent == 0 && !isTaken }
+    }
+
+    /// Jobs at a place: nearly always one.
+    private struct Jobs {
+        var first: Job
+        var more: [Job] = []
+
+        mutating func change(_ mark: Mark, _ body: (inout Job) -> Void) {
+            if first.mark == mark { return body(&first) }
+            if let index = more.firstIndex(where: { $0.mark == mark }) { return body(&more[index]) }
+            var job = Job(mark: mark)
+            body(&job)
+            more.append(job)
+        }
+
+        /// Returns the sum of the jobs that may be the one of a mark.
+        func sum(_ mark: Mark) -> Job {
+            var sum = Job(mark: mark)
+            func add(_ job: Job) {
+                guard job.mark.fits(mark) else { return }
+                sum.done += job.done
+                sum.intent += job.intent
+                sum.isTaken = sum.isTaken || job.isTaken
+            }
+            add(first)
+            more.forEach(add)
+            return sum
+        }
+
+        var isUnused: Bool { first.isUnused && more.allSatisfy(\.isUnused) }
+    }
+
+    /// Entry of a place; the source is nil where it can't be read.
+    private struct Entry {
+        var state: RedriveState
+        var source: RecordAddress?
+        var mark: Mark
+    }
+
     private let exceptions: Exceptions
-    /// States by places of dead letters or outcomes.
-    private var entries: [RecordAddress: (state: RedriveState, source: RecordAddress?)] = [:]
-    /// Numbers of entries by the places of their jobs, as far as their state isn't `failed`.
-    private var jobs: [RecordAddress: (done: Int32, intent: Int32)] = [:]
-    /// Places of jobs that this run has taken.
-    private var taken: Set<RecordAddress> = []
+    /// Entries by places of dead letters or outcomes.
+    private var entries: [RecordAddress: Entry] = [:]
+    /// Jobs by the places of their records: those of entries whose state isn't `failed`, and those that this run has taken.
+    private var jobs: [RecordAddress: Jobs] = [:]
     /// Copies of topic names, which all places share.
     private var names: [String: String] = [:]
     /// Records of the ledger topic that have no key of a ledger.
@@ -90,39 +177,53 @@ struct RedriveLedger: Sendable {
         }
         let document = LedgerDocument(value)
         let state = document.state ?? .intent
-        record(state, place: place, source: document.source.map { shared($0) })
+        let entry = Entry(
+            state: state, source: document.source.map { shared($0) }, mark: Mark(document.identity))
+        if let before = entries.updateValue(entry, forKey: place) { count(before, by: -1) }
+        count(entry, by: 1)
     }
 
-    /// Notes a state that this run has written.
-    mutating func record(_ state: RedriveState, place: RecordAddress, source: RecordAddress?) {
-        if let before = entries[place] { count(before, by: -1) }
-        entries[place] = (state, source)
-        count((state, source), by: 1)
-    }
-
-    private mutating func count(_ entry: (state: RedriveState, source: RecordAddress?), by change: Int32) {
+    private mutating func count(_ entry: Entry, by change: Int32) {
         guard let source = entry.source, entry.state != .failed else { return }
-        var counts = jobs[source] ?? (0, 0)
-        if entry.state == .done { counts.done += change } else { counts.intent += change }
-        jobs[source] = counts == (0, 0) ? nil : counts
+        self.change(source, entry.mark) {
+            if entry.state == .done { $0.done += change } else { $0.intent += change }
+        }
     }
+
+    private mutating func change(_ source: RecordAddress, _ mark: Mark, _ body: (inout Job) -> Void) {
+        jobs[source, default: Jobs(first: Job(mark: mark))].change(mark, body)
+        if jobs[source]?.isUnused == true { jobs[source] = nil }
+    }
+
+    /// State of a dead letter or outcome; nil: none.
+    func state(of place: RecordAddress) -> RedriveState? { entries[place]?.state }
 
     /// Decides about a dead letter or outcome. A job that is to be sent counts as taken by this run from now on.
-    mutating func decide(place: RecordAddress, source: RecordAddress) -> Verdict {
-        let verdict = verdict(place, source)
-        if verdict == .send { taken.insert(shared(source)) }
+    mutating func decide(
+        place: RecordAddress, source: RecordAddress, identity: RedriveIdentity = RedriveIdentity()
+    ) -> Verdict {
+        let mark = Mark(identity)
+        let verdict = verdict(place, source, mark)
+        if verdict == .send { change(shared(source), mark) { $0.isTaken = true } }
         return verdict
     }
 
-    private func verdict(_ place: RecordAddress, _ source: RecordAddress) -> Verdict {
-        if taken.contains(source) { return .sameJob }
+    /// Notes that this run doesn't send a job after all. Another job of the same place may be sent.
+    mutating func release(source: RecordAddress, identity: RedriveIdentity = RedriveIdentity()) {
+        guard jobs[source] != nil else { return }
+        change(source, Mark(identity)) { $0.isTaken = false }
+    }
+
+    private func verdict(_ place: RecordAddress, _ source: RecordAddress, _ mark: Mark) -> Verdict {
+        let others = jobs[source]?.sum(mark)
+        if others?.isTaken == true { return .sameJob }
         switch entries[place]?.state {
         case .done: return exceptions.contains(.again) ? .send : .redriven
         case .intent: return exceptions.contains(.inDoubt) ? .send : .inDoubt
         case .failed, nil: break
         }
         // Entries of other dead letters or outcomes of the job.
-        guard let others = jobs[source] else { return .send }
+        guard let others, !others.isUnused else { return .send }
         if others.done > 0 { return exceptions.contains(.again) ? .send : .sameJob }
         return exceptions.contains(.inDoubt) ? .send : .inDoubt
     }
@@ -142,10 +243,14 @@ struct RedriveLedger: Sendable {
 private struct LedgerDocument {
     var state: RedriveState?
     var source: RecordAddress?
+    var identity = RedriveIdentity()
 
     init(_ json: UnsafeRawBufferPointer) {
         let members = (try? JSONSerialization.jsonObject(with: Data(json))) as? [String: Any]
         state = (members?["state"] as? String).flatMap { RedriveState(rawValue: $0) }
         source = (members?["source"] as? String).flatMap { RecordAddress(text: $0) }
+        identity.apnsID = (members?["apns-id"] as? String).flatMap { APNSID(text: $0) }
+        identity.createdMilliseconds = (members?["created-at"] as? Int).map { Int64($0) }
+        identity.timestampMilliseconds = (members?["source-timestamp"] as? Int).map { Int64($0) }
     }
 }

@@ -44,11 +44,12 @@ final class RedriveRun {
     private var ledger: RedriveLedger
     private var progress = Progress()
     private var pace: Pace
-    private var partitionCounts: [String: Int] = [:]
+    /// Numbers of partitions by topic; nil: there is no such topic.
+    private var partitionCounts: [String: Int?] = [:]
     private var candidates: [RedriveFacts] = []
     private var ready: [RedriveItem] = []
     /// Failure of looking up a topic that jobs belong to; nil: none.
-    private var missing: CommandFailure?
+    private var lookupFailure: CommandFailure?
     /// Records of the period, for the progress.
     private var total = 0
     private let begin = ContinuousClock.now
@@ -59,13 +60,15 @@ final class RedriveRun {
         check = JobCheck(settings.decoding)
         tally = RedriveTally(isDryRun: settings.isDryRun)
         ledger = RedriveLedger(settings.exceptions)
-        pace = Pace(perSecond: settings.isDryRun ? nil : settings.rate)
+        // Without a limit of the delay, reading would be followed by a burst.
+        pace = Pace(
+            perSecond: settings.isDryRun ? nil : settings.rate, catchUp: .milliseconds(200))
     }
 
     /// Whether everything selected was processed.
     private(set) var isComplete = false
-    /// Error of the first job that could not be produced; nil: none.
-    private(set) var firstError: KafkaError?
+    /// Fault of the first job that could not be produced, in words; nil: none.
+    private(set) var firstFault: String?
     /// Entries of earlier runs in the ledger.
     private(set) var ledgerCount = 0
 
@@ -73,7 +76,7 @@ final class RedriveRun {
     func run() throws {
         let ranges = try ranges()
         total = ranges.reduce(0) { $0 + Int($1.upperBound - $1.lowerBound) }
-        if let destination = settings.destination { _ = try partitionCount(of: destination) }
+        if let destination = settings.destination { _ = try settings.cluster.partitionCount(of: destination) }
         let hasLedger = try prepareLedger()
         let writer =
             try settings.isDryRun
@@ -81,14 +84,16 @@ final class RedriveRun {
             : RedriveWriter(writerSettings) { [self] item, end in
                 ended(item, end)
             }
-        defer { writer?.close() }
+        defer {
+            firstFault = firstFault ?? writer?.firstError?.description
+            writer?.close()
+        }
         // After the fencing, so that the entries of a run that was fenced are seen.
         if hasLedger { try readLedger() }
         if total > 0, !stop.isRequested { try readOrigin(ranges, writer) }
         if !stop.isRequested { try readSources(writer) }
         if !stop.isRequested { try writer?.flush() }
         isComplete = !stop.isRequested
-        firstError = writer?.firstError
         progress.finish(fraction: isComplete ? 1 : nil, state)
     }
 
@@ -123,10 +128,14 @@ final class RedriveRun {
         }
     }
 
-    private func partitionCount(of topic: String) throws(CommandFailure) -> Int {
+    /// Returns nil for a topic that doesn't exist.
+    private func partitionCount(of topic: String) throws(CommandFailure) -> Int? {
         if let count = partitionCounts[topic] { return count }
-        let count = try settings.cluster.partitionCount(of: topic)
-        partitionCounts[topic] = count
+        var count: Int?
+        if TopicPartition.isTopicName(topic) {
+            count = try settings.cluster.existingPartitionCount(of: topic)
+        }
+        partitionCounts.updateValue(count, forKey: topic)
         return count
     }
 
@@ -135,9 +144,12 @@ final class RedriveRun {
     private var writerSettings: RedriveWriter.Settings {
         RedriveWriter.Settings(
             properties: settings.producerProperties, ledger: settings.ledger,
-            transactionalID: settings.usesTransactions ? "sluice-redrive-\(settings.topic)" : nil,
+            transactionalID: settings.usesTransactions ? Self.transactionalID(ledger: settings.ledger) : nil,
             run: identifier, rate: settings.rate)
     }
+
+    /// Returns the identifier that runs with the same ledger share, so that one of them fences the other.
+    static func transactionalID(ledger: String) -> String { "sluice-redrive-\(ledger)" }
 
     /// Creates the topic of the ledger if it is missing, unless the run is dry.
     /// - Returns: whether there is a ledger.
@@ -185,8 +197,9 @@ final class RedriveRun {
         let reader = try TopicReader(
             topic: settings.ledger, start: .beginning, stopsAtEnd: true, cluster: settings.cluster)
         defer { reader.close() }
+        var patience = Patience()
         while !reader.isAtEnd, !stop.isRequested {
-            try reader.poll(timeoutMilliseconds: 100) { record in
+            try poll(reader, of: settings.ledger, &patience) { record in
                 ledger.apply(key: record.key, value: record.value)
             }
             progress.show(fraction: nil) { "reading the ledger: \(Numbers.counted(reader.count, "record"))" }
@@ -200,6 +213,22 @@ final class RedriveRun {
         }
     }
 
+    /// Passes `body` the records that have arrived.
+    /// - Throws: when the brokers are silent for too long.
+    private func poll(
+        _ reader: TopicReader, of topic: String, _ patience: inout Patience,
+        _ body: (ConsumedRecord) -> Void
+    ) throws(CommandFailure) {
+        let before = reader.count
+        let begin = ContinuousClock.now
+        try reader.poll(timeoutMilliseconds: 100, body)
+        patience.add(.now - begin, isAnswered: reader.count > before || reader.isAtEnd)
+        guard patience.isOver else { return }
+        throw CommandFailure(
+            .unavailable,
+            "no record of \(topic) within a minute; check the brokers, and run the command again")
+    }
+
     // MARK: Dead letters and outcomes
 
     private func readOrigin(_ ranges: [Range<Int64>], _ writer: RedriveWriter?) throws {
@@ -207,8 +236,9 @@ final class RedriveRun {
             topic: settings.topic, start: .offsets(ranges.map(\.lowerBound)), stopsAtEnd: true,
             cluster: settings.cluster, bounds: ranges.map(\.upperBound))
         defer { reader.close() }
+        var patience = Patience()
         while !reader.isAtEnd, !stop.isRequested {
-            try reader.poll(timeoutMilliseconds: 100) { take($0) }
+            try poll(reader, of: settings.topic, &patience) { take($0) }
             try handOver(writer)
             if candidates.count >= Self.mostCandidates { try readSources(writer) }
             progress.show(
@@ -225,7 +255,7 @@ final class RedriveRun {
         guard settings.filter.matches(facts) else { return }
         tally.addSelected(facts)
         let group = RedriveTally.Group(facts)
-        switch ledger.decide(place: facts.place, source: facts.source) {
+        switch ledger.decide(place: facts.place, source: facts.source, identity: facts.identity) {
         case .redriven: tally.add(.before, group)
         case .sameJob: tally.add(.sameJob, group)
         case .inDoubt: tally.add(.inDoubt, group)
@@ -259,12 +289,20 @@ final class RedriveRun {
 
     /// Hands a job to the writer, with the next call of `handOver`.
     private func redrive(_ record: RecordCopy, _ facts: RedriveFacts) {
-        let item: RedriveItem
+        let made: RedriveItem?
         do {
-            item = try RedriveItem(
-                record, of: facts, destination: settings.destination, partitions: partitionCount)
+            made = try RedriveItem(
+                record, of: facts, destination: settings.destination,
+                before: ledger.state(of: facts.place), partitions: partitionCount)
         } catch {
-            if missing == nil { missing = error }
+            if lookupFailure == nil { lookupFailure = error }
+            return
+        }
+        guard let item = made else {
+            firstFault =
+                firstFault
+                ?? "there is no topic \(facts.source.topic); create it, or name another topic by --to"
+            drop(facts, .failed)
             return
         }
         tally.addExample(facts)
@@ -279,15 +317,19 @@ final class RedriveRun {
 
     private func handOver(_ writer: RedriveWriter?) throws {
         defer { ready = [] }
-        if let missing {
-            throw CommandFailure(missing.status, "\(missing.message); or name another topic by --to")
-        }
+        if let lookupFailure { throw lookupFailure }
         guard let writer else { return }
         for item in ready {
             if pace.wait(stop) { return }
             try writer.add(item)
             progress.show(fraction: nil) { state }
         }
+    }
+
+    /// Ends a job that isn't handed to the writer.
+    private func drop(_ facts: RedriveFacts, _ end: RedriveEnd) {
+        ledger.release(source: facts.source, identity: facts.identity)
+        tally.add(end, RedriveTally.Group(facts))
     }
 
     private func ended(_ item: RedriveItem, _ end: RedriveEnd) {
@@ -310,7 +352,7 @@ final class RedriveRun {
             judge(RecordCopy(record), wanted[index], now)
         } gone: { index in
             done += 1
-            tally.add(.gone, RedriveTally.Group(wanted[index]))
+            drop(wanted[index], .gone)
         } between: {
             try handOver(writer)
             progress.show(fraction: 0.5 + 0.5 * Double(done) / Double(wanted.count)) { state }
@@ -323,8 +365,8 @@ final class RedriveRun {
             of: record, facts, nowMilliseconds: now, skipsExpired: !settings.kinds.contains(.expired))
         {
         case .same: redrive(record, facts)
-        case .differs: tally.add(.differs, RedriveTally.Group(facts))
-        case .expired: tally.add(.expired, RedriveTally.Group(facts))
+        case .differs: drop(facts, .differs)
+        case .expired: drop(facts, .expired)
         }
     }
 

@@ -46,13 +46,20 @@ final class RedriveWriter {
         var isDelivered: [Bool]
         /// Whether a record is known not to be in Kafka.
         var isUnwritten: [Bool]
+        /// Whether the brokers refused a record for its size or that of its batch.
+        var isTooLarge: [Bool]
         var error: KafkaError?
-        /// Number of the first record that is too large; nil: none.
-        var tooLarge: Int?
 
         init(_ count: Int) {
             isDelivered = Array(repeating: false, count: count)
             isUnwritten = Array(repeating: false, count: count)
+            isTooLarge = Array(repeating: false, count: count)
+        }
+
+        /// Forgets the report of a record that is produced again.
+        mutating func forget(_ index: Int) {
+            isUnwritten[index] = false
+            isTooLarge[index] = false
         }
 
         mutating func take(_ report: borrowing DeliveryReport) {
@@ -64,7 +71,7 @@ final class RedriveWriter {
             }
             isUnwritten[index] = report.isKnownUnwritten
             guard let failure = report.error else { return }
-            if failure.isTooLarge, tooLarge == nil { tooLarge = index }
+            if failure.isTooLarge { isTooLarge[index] = true }
             if error == nil { error = failure }
         }
     }
@@ -106,7 +113,7 @@ final class RedriveWriter {
     func add(_ item: RedriveItem) throws(CommandFailure) {
         batch.append(item)
         batchBytes += item.record.byteCount
-        let most = settings.rate.map { max(1, min(Self.mostRecords, Int($0))) } ?? Self.mostRecords
+        let most = settings.rate.map { Int(max(1, min(Double(Self.mostRecords), $0))) } ?? Self.mostRecords
         if batch.count >= most || batchBytes >= Self.mostBytes { try flush() }
     }
 
@@ -141,13 +148,15 @@ final class RedriveWriter {
             // Even numbers are jobs, odd ones their entries.
             var reports = Reports(items.count * 2)
             var failure: TransactionFailure?
+            /// Job that the producer itself refuses for its size.
+            var refused: Int?
             for (index, item) in items.enumerated() {
                 var refusal = try produce(item, number: index * 2, &reports)
                 if refusal == nil {
                     refusal = try produce(entry(.done, item), item, number: index * 2 + 1, &reports)
                 }
                 if let error = refusal {
-                    if error.isTooLarge { reports.tooLarge = reports.tooLarge ?? index * 2 }
+                    if error.isTooLarge { refused = index }
                     failure = .abortable(error)
                     break
                 }
@@ -170,9 +179,18 @@ final class RedriveWriter {
             {
                 throw fault(failure)
             }
-            if let number = reports.tooLarge {
+            if refused == nil, reports.isTooLarge.contains(true) {
+                // Brokers refuse batches, so that one job can be at fault, or none.
+                if items.count > 1 {
+                    let half = items.count / 2
+                    try writeTransaction(Array(items[..<half]))
+                    return try writeTransaction(Array(items[half...]))
+                }
+                refused = 0
+            }
+            if let refused {
                 firstError = firstError ?? reports.error ?? error
-                ended(items.remove(at: number / 2), .failed)
+                ended(items.remove(at: refused), .failed)
             } else if attempts >= 5 {
                 throw CommandFailure(
                     .unavailable, "Kafka refuses the transaction again and again: \(reports.error ?? error)")
@@ -234,21 +252,16 @@ final class RedriveWriter {
             throw CommandFailure(
                 .unavailable, "Kafka took no entry of the ledger: \(intents.error.map { "\($0)" } ?? "")")
         }
-        var reports = Reports(items.count)
-        for (index, item) in items.enumerated() {
-            if let error = try produce(item, number: index, &reports) {
-                reports.isUnwritten[index] = true
-                reports.error = reports.error ?? error
-            }
+        let reports = try deliver(items.count) { (index, reports) throws(CommandFailure) in
+            try produce(items[index], number: index, &reports)
         }
-        flush(&reports)
         firstError = firstError ?? reports.error
         var entries: [(RedriveItem, RedriveState)] = []
         for (index, item) in items.enumerated() {
             if reports.isDelivered[index] {
                 entries.append((item, .done))
             } else if reports.isUnwritten[index] {
-                entries.append((item, .failed))
+                entries.append((item, .afterFailure(before: item.before)))
             }
         }
         let noted = try writeEntries(entries)
@@ -269,13 +282,39 @@ final class RedriveWriter {
     }
 
     private func writeEntries(_ entries: [(RedriveItem, RedriveState)]) throws(CommandFailure) -> Reports {
-        var reports = Reports(entries.count)
-        for (index, (item, state)) in entries.enumerated() {
-            if let error = try produce(entry(state, item), item, number: index, &reports) {
-                reports.error = reports.error ?? error
-            }
+        try deliver(entries.count) { (index, reports) throws(CommandFailure) in
+            try produce(entry(entries[index].1, entries[index].0), entries[index].0, number: index, &reports)
         }
+    }
+
+    /// Produces records, and waits for their reports. Records that the brokers refuse for the size of their batch are
+    /// produced again, each alone.
+    ///
+    /// - Parameter queue: queues the record of a number, and returns the error with which the producer refuses it.
+    private func deliver(
+        _ count: Int, _ queue: (Int, inout Reports) throws(CommandFailure) -> KafkaError?
+    ) throws(CommandFailure) -> Reports {
+        var reports = Reports(count)
+        /// Error of the first record that the producer itself refuses; nil: none.
+        var refusal: KafkaError?
+        func add(_ index: Int) throws(CommandFailure) {
+            guard let error = try queue(index, &reports) else { return }
+            reports.isUnwritten[index] = true
+            refusal = refusal ?? error
+            reports.error = reports.error ?? error
+        }
+        for index in 0..<count { try add(index) }
         flush(&reports)
+        let refused = reports.isTooLarge.indices.filter {
+            reports.isTooLarge[$0] && reports.isUnwritten[$0]
+        }
+        guard refused.count > 1 else { return reports }
+        reports.error = refusal
+        for index in refused {
+            reports.forget(index)
+            try add(index)
+            flush(&reports)
+        }
         return reports
     }
 
@@ -293,7 +332,7 @@ final class RedriveWriter {
 
     private func entry(_ state: RedriveState, _ item: RedriveItem) -> [UInt8] {
         RedriveEntry(
-            state: state, source: item.source, destination: item.destination,
+            state: state, source: item.source, identity: item.identity, destination: item.destination,
             atMilliseconds: Int64(Date().timeIntervalSince1970 * 1_000), run: settings.run
         ).json
     }

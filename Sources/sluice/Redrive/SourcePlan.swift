@@ -32,8 +32,8 @@ struct SourcePlan {
     struct Answer: Equatable {
         /// Candidates whose records don't exist any more.
         var gone: [Int] = []
-        /// Candidate of the record; nil when nobody wants it.
-        var candidate: Int?
+        /// Candidates of the record. Jobs of a topic that was created anew may share a place.
+        var candidates: [Int] = []
         var step = Step.readOn
     }
 
@@ -42,7 +42,7 @@ struct SourcePlan {
     private(set) var gone: [Int] = []
 
     /// - Parameters:
-    ///   - places: places of wanted records, each once, by number of the candidate.
+    ///   - places: places of wanted records, by number of the candidate.
     ///   - watermarks: bounds of the partitions' logs; a missing partition doesn't exist.
     init(_ places: [RecordAddress], watermarks: [TopicPartition: Watermarks]) {
         for (candidate, place) in places.enumerated() {
@@ -77,8 +77,8 @@ struct SourcePlan {
             answer.gone.append(cursor.wants[cursor.next].candidate)
             cursor.next += 1
         }
-        if cursor.next < cursor.wants.count, cursor.wants[cursor.next].offset == offset {
-            answer.candidate = cursor.wants[cursor.next].candidate
+        while cursor.next < cursor.wants.count, cursor.wants[cursor.next].offset == offset {
+            answer.candidates.append(cursor.wants[cursor.next].candidate)
             cursor.next += 1
         }
         guard cursor.next < cursor.wants.count else {

@@ -3,9 +3,6 @@ import SluiceModel
 
 /// Reads the records of many places, each partition in the order of its offsets. Joins no group. One thread; calls block.
 final class SourceReader {
-    /// Longest time without an answer of a partition that is read.
-    private static let patience = Duration.seconds(60)
-
     private let consumer: KafkaConsumer
     private let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 500)
     private let events: Events
@@ -59,9 +56,11 @@ final class SourceReader {
         } catch {
             throw CommandFailure(kafka: error)
         }
-        var lastAnswer = ContinuousClock.now
+        var patience = Patience()
         while !plan.isFinished, !stop.isRequested {
+            let begin = ContinuousClock.now
             let count = consumer.poll(into: buffer, timeoutMilliseconds: 100)
+            patience.add(.now - begin, isAnswered: count > 0 || !events.ended.isEmpty)
             var ended: [TopicPartition] = []
             var jumps: [TopicPartitionOffset] = []
             for index in 0..<count {
@@ -73,14 +72,13 @@ final class SourceReader {
                 if jumps.contains(where: { $0.topicPartition == partition }) { continue }
                 let answer = plan.read(partition, offset: record.offset)
                 answer.gone.forEach(gone)
-                if let candidate = answer.candidate { found(candidate, record) }
+                for candidate in answer.candidates { found(candidate, record) }
                 switch answer.step {
                 case .readOn: break
                 case .jump(let offset): jumps.append(TopicPartitionOffset(partition, .offset(offset)))
                 case .finished: if !ended.contains(partition) { ended.append(partition) }
                 }
             }
-            if count > 0 || !events.ended.isEmpty { lastAnswer = .now }
             try finish(&plan, jumps: jumps, ended: &ended, gone)
             do throws(KafkaError) {
                 let reading = Set(consumer.assignment)
@@ -91,14 +89,12 @@ final class SourceReader {
                 throw CommandFailure(kafka: error)
             }
             try between()
-            if ContinuousClock.now - lastAnswer > Self.patience {
+            if patience.isOver {
                 throw CommandFailure(
                     .unavailable,
                     "no record of the jobs' topic within a minute; check the brokers, and run the command again"
                 )
             }
-            // Time of the caller isn't the brokers'.
-            if count > 0 { lastAnswer = .now }
         }
     }
 
