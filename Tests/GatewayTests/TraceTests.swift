@@ -430,6 +430,17 @@ struct TraceTests {
                 && paused.text.contains("operator"))
     }
 
+    @Test func aPushThatLeavesTheWaitingRecordsIsOnePush() {
+        var trace = ShardTrace()
+        trace.add(draft(.awaitingDevice))
+        trace.add(draft(.pending(.stream)))
+        #expect(trace.pushes.map(\.state) == [.pending(.stream)])
+        var other = draft(.awaitingDevice)
+        other.offset = 1
+        trace.add(other)
+        #expect(trace.pushes.count == 2)
+    }
+
     private func draft(_ state: TracedPush.State) -> TracedPush {
         let empty = UnsafeRawBufferPointer(start: nil, count: 0)
         return TracedPush(

@@ -26,13 +26,14 @@ struct WaitingEvents {
         if case .migration(let migration)? = take(handle) { migration } else { nil }
     }
 
-    /// Calls `body` with at most so many records that wait. Returns false when there are more.
-    func forEachRecord(atMost most: Int, _ body: (IncomingRecord) -> Void) -> Bool {
-        for (index, event) in events.values.enumerated() {
-            guard index < most else { return false }
-            if case .record(let incoming) = event { body(incoming) }
-        }
-        return true
+    /// Returns at most so many handles, and whether these are all.
+    func handles(atMost most: Int) -> (handles: [UInt32], isAll: Bool) {
+        (Array(events.keys.prefix(most)), events.count <= most)
+    }
+
+    /// Returns the record that waits under a handle; nil when none waits there.
+    func record(_ handle: UInt32) -> IncomingRecord? {
+        if case .record(let incoming)? = events[handle] { incoming } else { nil }
     }
 
     /// Returns the departure that waits under a handle; nil when no departure waits there.

@@ -8,6 +8,8 @@ extension Shard {
     static let slotsTraced = 4096
     /// Waiting records looked at.
     private static let mostWaiting = 4096
+    /// Waiting records decoded in one turn of the loop: up to 4 KB of JSON each.
+    private static let waitingTraced = 256
 
     /// Searches the pushes in memory, a part in each turn. Shard's thread only.
     /// - Parameter answer: called once, on this thread or, when the loop ends meanwhile, on any.
@@ -16,11 +18,29 @@ extension Shard {
         var trace = ShardTrace()
         addStops(to: &trace)
         let device = query.deviceToken.map { token in token.withUnsafeBytes { plan.hasher.device($0) } }
-        addWaiting(query, device, to: &trace)
-        guard let device else { return traceSlots(query, trace, answer) }
+        let (handles, isAll) = waiting.handles(atMost: Self.mostWaiting)
+        if !isAll { trace.isComplete = false }
+        guard let device else { return traceWaiting(query, handles[...], trace, answer) }
+        // Only the device's own records are decoded.
+        for handle in handles { addWaiting(handle, query, device, to: &trace) }
         for slot in machine.delivery.pendingSlots(of: device) { add(slot, query, to: &trace) }
         trace.slots = machine.delivery.usedSlots
         answer(.shard(plan.index, trace))
+    }
+
+    /// Looks at the next waiting records, and continues in the next turn. A record that waits no more has a slot by then,
+    /// or has ended.
+    private func traceWaiting(
+        _ query: TraceQuery, _ handles: ArraySlice<UInt32>, _ before: ShardTrace,
+        _ answer: @escaping @Sendable (TraceAnswer) -> Void
+    ) {
+        var trace = before
+        wallMilliseconds = wallClockMilliseconds()
+        for handle in handles.prefix(Self.waitingTraced) { addWaiting(handle, query, nil, to: &trace) }
+        let rest = handles.dropFirst(Self.waitingTraced)
+        guard !rest.isEmpty else { return traceSlots(query, trace, answer) }
+        let accepted = loop.execute { [self, trace] in traceWaiting(query, rest, trace, answer) }
+        if !accepted { answer(.ended(loop.name)) }
     }
 
     /// Looks at the next slots, and continues in the next turn.
@@ -82,27 +102,24 @@ extension Shard {
         trace.add(push)
     }
 
-    /// Adds pushes of records that wait until their device's items are in memory.
-    private func addWaiting(_ query: TraceQuery, _ device: DeviceKey?, to trace: inout ShardTrace) {
-        let isAll = waiting.forEachRecord(atMost: Self.mostWaiting) { incoming in
-            let record = incoming.record
-            guard device == nil || incoming.device == device,
-                query.isPlace(record.partition, record.offset)
-            else { return }
-            guard
-                case .push(let push)? = try? decoder.decode(
-                    jobRecord(of: record), nowMilliseconds: wallMilliseconds)
-            else { return }
-            defer { push.release() }
-            guard query.matches(push.apnsID, partition: record.partition, offset: record.offset) else {
-                return
-            }
-            trace.add(
-                TracedPush(
-                    push, .shard(plan.index), .awaitingDevice, place: (record.partition, record.offset),
-                    polledMilliseconds: nil, route: routeNames.route(of: push)))
+    /// Adds the push of a record that waits until its device's items are in memory, if the query finds it.
+    private func addWaiting(
+        _ handle: UInt32, _ query: TraceQuery, _ device: DeviceKey?, to trace: inout ShardTrace
+    ) {
+        guard let incoming = waiting.record(handle), device == nil || incoming.device == device else {
+            return
         }
-        if !isAll { trace.isComplete = false }
+        let record = incoming.record
+        guard query.isPlace(record.partition, record.offset),
+            case .push(let push)? = try? decoder.decode(
+                jobRecord(of: record), nowMilliseconds: wallMilliseconds)
+        else { return }
+        defer { push.release() }
+        guard query.matches(push.apnsID, partition: record.partition, offset: record.offset) else { return }
+        trace.add(
+            TracedPush(
+                push, .shard(plan.index), .awaitingDevice, place: (record.partition, record.offset),
+                polledMilliseconds: nil, route: routeNames.route(of: push)))
     }
 
     private func addStops(to trace: inout ShardTrace) {

@@ -213,7 +213,13 @@ public struct ShardTrace: Sendable {
 
     public init() {}
 
+    /// Adds a push. A push that was found waiting, and has a slot now, is one push.
     mutating func add(_ push: TracedPush) {
+        if let index = pushes.firstIndex(where: { ($0.partition, $0.offset) == (push.partition, push.offset) }
+        ) {
+            pushes[index] = push
+            return
+        }
         guard pushes.count < Self.mostPushes else {
             isComplete = false
             return
