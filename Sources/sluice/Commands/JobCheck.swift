@@ -15,7 +15,7 @@ final class JobCheck {
 
     /// Returns the error that the worker would report; nil when the job is valid.
     func error(in record: RecordCopy) -> JobError? {
-        error(key: record.key, value: record.value, headers: record.headers)
+        error(key: record.key, value: record.value, headers: record.namedHeaders)
     }
 
     private func error(
@@ -69,7 +69,7 @@ final class JobCheck {
         guard let apnsID = facts.apnsID else { return .same }
         func identity(timestamp: Int64) -> Identity? {
             try? self.identity(
-                key: record.key, value: record.value, headers: record.headers, place: facts.source,
+                key: record.key, value: record.value, headers: record.namedHeaders, place: facts.source,
                 timestampMilliseconds: timestamp, nowMilliseconds: now
             ).get()
         }
@@ -89,7 +89,7 @@ final class JobCheck {
     /// Returns the fields of a record that can be read.
     func glimpse(of record: RecordCopy) -> JobGlimpse {
         withRecord(
-            key: record.key, value: record.value, headers: record.headers, place: nil,
+            key: record.key, value: record.value, headers: record.namedHeaders, place: nil,
             timestampMilliseconds: record.timestampMilliseconds
         ) { JobGlimpse($0) }
     }

@@ -3,12 +3,29 @@ import SluiceModel
 
 /// Copy of a consumed record.
 struct RecordCopy: Sendable {
+    /// Copy of a header. Kafka's names may be any bytes, and a job is produced with the same.
+    struct Header: Sendable {
+        let nameBytes: [UInt8]
+        /// Nil: a null.
+        var value: [UInt8]?
+
+        /// The name as text, repaired where it isn't UTF-8.
+        var name: String { String(decoding: nameBytes, as: UTF8.self) }
+
+        init(nameBytes: [UInt8], value: [UInt8]?) {
+            self.nameBytes = nameBytes
+            self.value = value
+        }
+
+        init(name: String, value: [UInt8]?) { self.init(nameBytes: Array(name.utf8), value: value) }
+    }
+
     /// Bytes of the key; nil: the record has none.
     var key: [UInt8]?
     /// Bytes of the value; nil: a null.
     var value: [UInt8]?
-    /// Headers in order; a value may be null.
-    var headers: [(name: String, value: [UInt8]?)]
+    /// Headers in order.
+    var headers: [Header]
     var partition: Int32
     var offset: Int64
     /// Timestamp in milliseconds since the epoch; -1: none.
@@ -20,7 +37,7 @@ struct RecordCopy: Sendable {
     ) {
         self.key = key
         self.value = value
-        self.headers = headers
+        self.headers = headers.map { Header(name: $0.name, value: $0.value) }
         self.partition = partition
         self.offset = offset
         self.timestampMilliseconds = timestampMilliseconds
@@ -29,24 +46,23 @@ struct RecordCopy: Sendable {
     init(_ record: ConsumedRecord) {
         key = record.key.map { Array($0) }
         value = record.value.map { Array($0) }
-        headers = Self.headers(of: record)
+        var headers: [Header] = []
+        record.forEachHeader { name, value in
+            headers.append(Header(nameBytes: Array(name), value: value.map { Array($0) }))
+        }
+        self.headers = headers
         partition = record.partition
         offset = record.offset
         timestampMilliseconds = record.timestampMilliseconds
     }
 
-    static func headers(of record: ConsumedRecord) -> [(name: String, value: [UInt8]?)] {
-        var headers: [(name: String, value: [UInt8]?)] = []
-        record.forEachHeader { name, value in
-            headers.append((String(decoding: name, as: UTF8.self), value.map { Array($0) }))
-        }
-        return headers
-    }
+    /// Headers with their names as text.
+    var namedHeaders: [(name: String, value: [UInt8]?)] { headers.map { ($0.name, $0.value) } }
 
     /// Bytes of the record without Kafka's own.
     var byteCount: Int {
         headers.reduce((key?.count ?? 0) + (value?.count ?? 0)) {
-            $0 + $1.name.utf8.count + ($1.value?.count ?? 0)
+            $0 + $1.nameBytes.count + ($1.value?.count ?? 0)
         }
     }
 }
@@ -99,10 +115,9 @@ struct RedriveItem: Sendable {
         }
         count = min(1_000_000, (before?.count ?? 0) + 1)
         self.record.headers.removeAll { header in
-            header.name == name
-                || Array(header.name.utf8).withUnsafeBytes { DeadLetter.isOwnHeader($0) }
+            header.name == name || header.nameBytes.withUnsafeBytes { DeadLetter.isOwnHeader($0) }
         }
         let mark = RedrivenMark(place: facts.place, count: count)
-        self.record.headers.append((name, Array(mark.text.utf8)))
+        self.record.headers.append(RecordCopy.Header(name: name, value: Array(mark.text.utf8)))
     }
 }

@@ -280,7 +280,7 @@ final class RedriveRun {
         case .deadLetters:
             let copy = RecordCopy(record)
             let facts = RedriveFacts(
-                deadLetter: copy.headers, glimpse: check.glimpse(of: copy), place: place,
+                deadLetter: copy.namedHeaders, glimpse: check.glimpse(of: copy), place: place,
                 timestampMilliseconds: timestamp, apps: settings.apps)
             if facts == nil { tally.addUnreadable() }
             return facts

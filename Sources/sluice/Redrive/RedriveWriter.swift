@@ -356,7 +356,7 @@ final class RedriveWriter {
     }
 
     private func produce(
-        _ name: String, key: [UInt8]?, value: [UInt8]?, headers: [(name: String, value: [UInt8]?)],
+        _ name: String, key: [UInt8]?, value: [UInt8]?, headers: [RecordCopy.Header],
         partition: Int32, number: Int, _ reports: inout Reports
     ) throws(CommandFailure) -> KafkaError? {
         let topic = try topic(name)
@@ -364,8 +364,14 @@ final class RedriveWriter {
         while true {
             let result = withBytes(key) { key in
                 withBytes(value) { value in
-                    producer.produce(
-                        topic, key: key, value: value, headers: headers, opaque: UInt(number),
+                    var list = HeaderList(capacity: headers.count)
+                    for header in headers {
+                        header.nameBytes.withUnsafeBytes { name in
+                            withBytes(header.value) { list.append(name, $0) }
+                        }
+                    }
+                    return producer.produce(
+                        topic, key: key, value: value, headers: list, opaque: UInt(number),
                         partition: partition)
                 }
             }
