@@ -1,5 +1,6 @@
 import DeliveryCore
 import Gateway
+import RetryStore
 
 /// Switches and commands: `/switches`, and the paths that POST changes.
 extension AdminEndpoints {
@@ -62,6 +63,36 @@ extension AdminEndpoints {
         }
         return .json(200, ["log-level": level])
     }
+}
+
+extension AdminEndpoints {
+    /// Purges partitions with erased data, or all. With `wait` the answer follows the end, or half a minute, whichever is
+    /// earlier.
+    func purge(_ request: AdminRequest) async -> AdminResponse {
+        guard let source = worker?.source else { return Self.starting }
+        guard let store = source.store else { return Self.noStore }
+        if let unknown = request.query.keys.filter({ !["all", "wait"].contains($0) }).min() {
+            return .error(400, "there is no parameter `\(unknown)`")
+        }
+        for name in ["all", "wait"] {
+            if let value = request.query[name], value != "1" {
+                return .error(400, "`\(name)` is 1, or left out")
+            }
+        }
+        let reply = Reply<RetryStoreError?>()
+        let partitions = store.purge(request.query["all"] == "1" ? .all : .pending) { reply.give($0) }
+        var document: [String: Any] = ["partitions": partitions.map { Int($0) }]
+        if request.query["wait"] == "1", let failure = await reply.wait(for: Self.purgePatience) {
+            if let failure { return Self.failure(failure) }
+            document["state"] = "purged"
+            return .json(200, document)
+        }
+        document["state"] = partitions.isEmpty ? "purged" : "purging"
+        return .json(partitions.isEmpty ? 200 : 202, document)
+    }
+
+    /// Longest wait of a command's answer for the end of a purge.
+    private static let purgePatience: Duration = .seconds(30)
 }
 
 /// JSON of the switches.

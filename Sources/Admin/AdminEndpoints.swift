@@ -73,6 +73,7 @@ public final class AdminEndpoints: Sendable {
         [
             "/switches/pause": { [self] in await change($0, isPaused: true) },
             "/switches/resume": { [self] in await change($0, isPaused: false) },
+            "/store/purge": { [self] in await purge($0) },
             "/drain": { [self] _ in drain() },
             "/log-level": { [self] in setLogLevel($0) },
         ]
@@ -100,6 +101,7 @@ public final class AdminEndpoints: Sendable {
             facts.refusedHosts = refusedHosts.count
             facts.store = source.store.map { $0.statistics(of: snapshot.counted(in: $0)) }
             facts.storeKeys = source.storeKeys()
+            facts.purges = source.store?.purges
             facts.freeBytes = source.store.flatMap(\.freeBytes)
             facts.process = ProcessFigures.read()
             facts.switches = source.switches?.status()
@@ -111,7 +113,7 @@ public final class AdminEndpoints: Sendable {
         await withWorker { source, snapshot in
             guard let store = source.store else { return Self.noStore }
             return StoreDocument.response(
-                snapshot, store.statistics(of: snapshot.counted(in: store)),
+                snapshot, store.statistics(of: snapshot.counted(in: store)), store.purges,
                 isChangelogBacked: store.isChangelogBacked, source.storeKeys())
         }
     }

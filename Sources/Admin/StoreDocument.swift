@@ -4,8 +4,8 @@ import RetryStore
 /// Answer to `/store`: counts that cost nothing to read.
 enum StoreDocument {
     static func response(
-        _ snapshot: WorkerSnapshot, _ statistics: StoreStatistics, isChangelogBacked: Bool,
-        _ keys: StoreKeyReport? = nil
+        _ snapshot: WorkerSnapshot, _ statistics: StoreStatistics, _ purges: PurgeStatus,
+        isChangelogBacked: Bool, _ keys: StoreKeyReport? = nil
     ) -> AdminResponse {
         let totals = snapshot.totals
         let intake = snapshot.intake ?? IntakeSnapshot()
@@ -35,6 +35,7 @@ enum StoreDocument {
                 "failures": intake.counters.storeFailures,
             ],
         ]
+        document["purges"] = of(purges)
         if isChangelogBacked {
             document["copies"] =
                 [
@@ -67,5 +68,28 @@ enum StoreDocument {
                 ] as [String: Any]
         }
         return .json(200, document)
+    }
+
+    /// Purges: rewriting of files, after which no file has removed data of erased devices.
+    static func of(_ purges: PurgeStatus) -> [String: Any] {
+        var document: [String: Any] = [
+            "pending": purges.pending.sorted { $0.key < $1.key }.map {
+                [
+                    "partition": Int($0.key), "since": StoreSummary.time($0.value.since),
+                    "requested": $0.value.isRequested,
+                ] as [String: Any]
+            },
+            "completed": purges.completed, "failed": purges.failed,
+        ]
+        if let current = purges.current { document["current"] = Int(current) }
+        if let last = purges.last {
+            var end: [String: Any] = [
+                "partition": Int(last.partition), "ended": StoreSummary.time(last.milliseconds),
+                "seconds": Double(last.duration) / 1e3,
+            ]
+            if let failure = last.failure { end["error"] = "\(failure)" }
+            document["last"] = end
+        }
+        return document
     }
 }

@@ -27,6 +27,7 @@ extension WorkerMetrics {
 
     static func addStore(
         _ store: StoreStatistics, _ totals: ShardCounters, _ intake: IntakeSnapshot, _ freeBytes: Int?,
+        _ purges: PurgeStatus,
         to metrics: inout MetricFamilies
     ) {
         metrics.counter("store_puts", "Items written to the store.", totals.store.puts)
@@ -76,6 +77,15 @@ extension WorkerMetrics {
             "store_write_stopped", "1 when writes wait for compactions.", store.isWriteStopped ? 1 : 0)
         metrics.counter(
             "store_background_errors", "Flushes and compactions that failed.", store.backgroundErrors)
+        metrics.counter(
+            "store_purges", "Partitions whose files were rewritten without erased data.", purges.completed)
+        metrics.counter("store_purge_failures", "Purges that failed.", purges.failed)
+        metrics.gauge(
+            "store_purge_pending", "Partitions whose files can have erased data.", purges.pending.count)
+        metrics.gauge(
+            "store_purge_oldest_timestamp_seconds",
+            "Time of the first erasure whose data files can still have; 0: none.",
+            Int((purges.pending.values.map(\.since).min() ?? 0) / 1_000))
         guard intake.changelog != nil else { return }
         metrics.gauge(
             "restore_partitions", "Assigned partitions that are being opened or restored.",

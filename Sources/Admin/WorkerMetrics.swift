@@ -14,6 +14,8 @@ enum WorkerMetrics {
         var store: StoreStatistics?
         /// State of the store's keys; nil without encryption.
         var storeKeys: StoreKeyReport?
+        /// Nil without a store.
+        var purges: PurgeStatus?
         /// Free bytes of the store's file system; nil without a store, and when the system does not have them.
         var freeBytes: Int?
         /// Nil where the worker has no switches.
@@ -42,7 +44,7 @@ enum WorkerMetrics {
         addKafka(intake, to: &metrics)
         if let switches = facts.switches { addSwitches(switches, totals, to: &metrics) }
         if let store = facts.store {
-            addStore(store, totals, intake, facts.freeBytes, to: &metrics)
+            addStore(store, totals, intake, facts.freeBytes, facts.purges ?? PurgeStatus(), to: &metrics)
             addStoreKeys(facts.storeKeys, totals, to: &metrics)
         }
         addWorker(snapshot, intake, totals, facts, to: &metrics)

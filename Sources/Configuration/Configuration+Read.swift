@@ -234,7 +234,12 @@ extension Configuration {
                 transactionInterval: section.duration(
                     "transaction-interval", .milliseconds(10)...minutes(1),
                     default: defaults.transactionInterval, help: "time between two commits of transactions"),
-                encryption: readEncryption(section, files: files))
+                encryption: readEncryption(section, files: files),
+                purgeAfter: section.duration(
+                    "purge-after", .seconds(1)...minutes(30 * 24 * 60), default: defaults.purgeAfter,
+                    help:
+                        "time after an `erase` within which rewriting the store's files begins, which removes the bytes"
+                ))
         }
         return isThere ? store : nil
     }

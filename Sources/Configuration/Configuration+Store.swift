@@ -18,6 +18,8 @@ extension Configuration {
         public var transactionInterval: Duration
         /// Encryption of stored pushes, in the store and in the changelog; nil: they are kept in clear.
         public var encryption: Encryption?
+        /// Longest time between an erasure and the begin of the purge that removes its bytes from the disk.
+        public var purgeAfter: Duration
 
         /// A setting that is `on` or `off`.
         public enum Switch: String, CaseIterable, Sendable {
@@ -45,7 +47,8 @@ extension Configuration {
         public init(
             directory: String, after: Duration = .seconds(30), cacheBytes: Int = 64 << 20,
             writeBufferBytes: Int = 128 << 20, changelog: Switch = .on, transactions: Switch = .on,
-            transactionInterval: Duration = .milliseconds(200), encryption: Encryption? = nil
+            transactionInterval: Duration = .milliseconds(200), encryption: Encryption? = nil,
+            purgeAfter: Duration = .seconds(86_400)
         ) {
             self.directory = directory
             self.after = after
@@ -55,6 +58,7 @@ extension Configuration {
             self.transactions = transactions
             self.transactionInterval = transactionInterval
             self.encryption = encryption
+            self.purgeAfter = purgeAfter
         }
     }
 }

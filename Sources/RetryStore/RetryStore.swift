@@ -30,6 +30,9 @@ public final class RetryStore: Sendable {
         /// Keys of the values; nil: values are written in clear, and the store must not have others.
         public var keyring: StoreKeyring?
 
+        /// Longest time between a removal whose bytes must leave the disk and the begin of its purge.
+        public var purgeAfter: Duration = .seconds(86_400)
+
         /// Syncs a file's data to the disk; replaced by tests.
         var synchronize: @Sendable (Int32) -> Int32 = { fdatasync($0) }
 
@@ -64,6 +67,7 @@ public final class RetryStore: Sendable {
     let syncLoop: EventLoop
     /// Thread of scans, which read whole partitions.
     let scanLoop: EventLoop
+    let purger: StorePurger
     private let pool = Mutex<[BatchStorage]>([])
     private let queued = Atomic<Int>(0)
     let memory: WriteThrottle
@@ -102,6 +106,7 @@ public final class RetryStore: Sendable {
             storeLoop = try EventLoop(name: "store")
             syncLoop = try EventLoop(name: "store-sync")
             scanLoop = try EventLoop(name: "store-scan")
+            purger = try StorePurger(delay: settings.purgeAfter)
         } catch {
             throw .io(directory: settings.directory, text: error.description)
         }
@@ -114,11 +119,12 @@ public final class RetryStore: Sendable {
         for loop in [storeLoop, syncLoop, scanLoop] { loop.start() }
         // RocksDB counts each comparison in a variable of the thread, for figures that Sluice doesn't read.
         for loop in [storeLoop, scanLoop] { loop.execute { rocksdb_set_perf_level(Int32(rocksdb_disable)) } }
+        try startPurges(opened)
     }
 
     deinit {
         // The threads own themselves, and end by themselves if `close` was forgotten.
-        for loop in [scanLoop, storeLoop, syncLoop] { loop.stop() }
+        for loop in [scanLoop, storeLoop, syncLoop, purger.loop] { loop.stop() }
     }
 
     /// Existing partitions, by number.
@@ -165,11 +171,14 @@ public final class RetryStore: Sendable {
         guard let database = opened.withLock({ $0?.database }) else { throw .closed }
         if storage.changes > 0 {
             defer { storage.wereWritten() }
+            let purged =
+                try storage.purges.isEmpty ? [] : addPurgeNeeds(storage.purges, to: storage.writes)
             if isChangelogBacked {
                 try database.writeUnlogged(storage.writes)
             } else {
                 try database.write(storage.writes)
             }
+            if !purged.isEmpty { removed(from: purged) }
             memory.written(storage.bytes, opened)
         }
         return storage.loads.isEmpty ? BatchResult(error: nil) : try DeviceLoader.load(storage.loads)
@@ -255,11 +264,14 @@ public final class RetryStore: Sendable {
         _ = line.enqueue(step)
     }
 
-    /// Closes the store. Writes submitted changes, ends scans with ``RetryStoreError/closed``, and flushes memtables.
+    /// Closes the store. Writes submitted changes, ends scans and purges with ``RetryStoreError/closed``, and flushes
+    /// memtables. The next opening continues a purge from its beginning.
     /// The next opening then has no log to read. Blocks, and must not be called from a completion. The directory is
     /// free when the store's partitions and batches are released, too.
     public func close() {
         isClosing.store(true, ordering: .relaxed)
+        opened.withLock { $0?.database }?.endRewrites()
+        purger.close()
         for loop in [scanLoop, storeLoop, syncLoop] {
             loop.stop()
             loop.join()

@@ -20,7 +20,8 @@ struct AdminWorkerTests {
 
         init(_ worker: Worker, patience: Duration = .seconds(60)) throws {
             endpoints = AdminEndpoints(patience: patience, freshness: .zero)
-            server = try AdminTestServer(endpoints.routes)
+            let commands = endpoints.commands.map { ("/commands\($0.key)", $0.value) }
+            server = try AdminTestServer(endpoints.routes.merging(commands) { route, _ in route })
             endpoints.attach(AdminSource(worker))
         }
 
@@ -64,6 +65,20 @@ struct AdminWorkerTests {
             #expect(counts.status == 200)
             #expect(counts.json["estimated-items"] as? Int == 40)
             #expect(counts.json["devices-in-store"] as? Int == 20)
+
+            // Nothing was erased; all partitions are purged on request, and keep their items.
+            let unneeded = try endpoint.get("/commands/store/purge?wait=1")
+            #expect(unneeded.status == 200 && unneeded.json["partitions"] as? [Int] == [])
+            let purge = try endpoint.get("/commands/store/purge?all=1&wait=1")
+            #expect(purge.status == 200 && purge.json["state"] as? String == "purged")
+            let purged = try #require(purge.json["partitions"] as? [Int])
+            #expect(!purged.isEmpty)
+            let purges = try endpoint.get("/store").json["purges"] as? [String: Any]
+            #expect(purges?["completed"] as? Int == purged.count && purges?["failed"] as? Int == 0)
+            #expect((purges?["pending"] as? [Any])?.isEmpty == true && purges?["last"] is [String: Any])
+            for wrong in ["all=2", "wait=yes", "partition=1"] {
+                #expect(try endpoint.get("/commands/store/purge?\(wrong)").status == 400)
+            }
             #expect(counts.json["resident-items"] as? Int == 0)
             #expect(counts.json["devices-awaiting-turn"] as? Int == 0)
             #expect(counts.json["failing"] as? Bool == false)

@@ -72,6 +72,74 @@ struct ErasureTests {
         }
     }
 
+    /// Names of files in the store's directory that have the device's token, as text or packed, or the text.
+    private func files(_ directory: String, with device: String, or text: String) throws -> [String] {
+        let packed = stride(from: 0, to: device.utf8.count, by: 2).map {
+            UInt8(device.dropFirst($0).prefix(2), radix: 16) ?? 0
+        }
+        let needles = [Data(device.utf8), Data(packed), Data(text.utf8)]
+        return try FileManager.default.contentsOfDirectory(atPath: directory).filter { name in
+            guard let data = FileManager.default.contents(atPath: "\(directory)/\(name)") else {
+                return false
+            }
+            return needles.contains { data.range(of: $0) != nil }
+        }
+    }
+
+    @Test(arguments: [Configuration.Store.Switch.off, .on])
+    func bytesLeaveTheDisk(changelog: Configuration.Store.Switch) throws {
+        try withBed { bed in
+            func start(_ name: String) throws -> Worker {
+                try bed.worker {
+                    $0.store = .init(
+                        directory: bed.directory.file(name), after: .seconds(1), changelog: changelog,
+                        transactions: changelog, purgeAfter: .seconds(1))
+                    $0.delivery.shards = 2
+                }
+            }
+            let worker = try start("store")
+            var random = SeededGenerator(seed: 82)
+            let (erased, other) = (random.hexadecimal(bytes: 32), random.hexadecimal(bytes: 32))
+            let secret = "secret-of-the-device"
+            let long = secret + String(repeating: "s", count: 500)
+            func jobs(_ device: String, _ texts: [String]) throws -> [EncodedJob] {
+                try [event("offline", of: device)]
+                    + texts.enumerated().map { id, text in
+                        held(text, to: device) { $0.collapseIdentifier = "c\(id)" }
+                    }
+            }
+            try bed.produce(jobs(erased, [secret, long, secret]) + jobs(other, ["a", "b", "c"]))
+            try worker.waitUntilEvicted(devices: 2)
+            let directory = bed.directory.file("store")
+            let store = try #require(worker.store)
+            // Without a changelog the log has the bytes.
+            if changelog == .off {
+                #expect(try !files(directory, with: erased, or: secret).isEmpty)
+            }
+            try bed.produce([try event("erase", of: erased)])
+            try eventually("the store has nothing of the device") { try left(of: erased, in: store) == 0 }
+            try eventually("no purge is pending") {
+                store.purges.completed > 0 && store.purges.pending.isEmpty
+            }
+            #expect(store.purges.failed == 0)
+            #expect(try files(directory, with: erased, or: secret) == [])
+            #expect(try left(of: other, in: store) == 4)
+
+            // The next owner restores older values from the changelog, and has to purge them too.
+            bed.stop(worker)
+            #expect(try files(directory, with: erased, or: secret) == [])
+            guard changelog == .on else { return }
+            let next = try start("other")
+            try eventually("the other device is restored") { next.snapshot().totals.evictedDevices == 1 }
+            let restored = try #require(next.store)
+            try eventually("the restored partition is purged") {
+                restored.purges.completed > 0 && restored.purges.pending.isEmpty
+            }
+            #expect(try files(bed.directory.file("other"), with: erased, or: secret) == [])
+            #expect(try left(of: other, in: restored) == 4)
+        }
+    }
+
     /// Items and presences of a device in all partitions.
     private func left(of device: String, in store: RetryStore) throws -> Int {
         let answer = Answer()

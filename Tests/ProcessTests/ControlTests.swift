@@ -86,6 +86,16 @@ import Testing
         }
     }
 
+    @Test func purgeNeedsAStore() throws {
+        try withBed { bed in
+            let worker = try worker(bed, socketAlone(bed))
+            let purge = try control(["purge", "--wait", "--socket", bed.directory.file("admin.sock")])
+            #expect(purge.exit == .status(1))
+            #expect(purge.standardError.contains("this worker has no store"))
+            try worker.end()
+        }
+    }
+
     @Test func commandsOverTCPNeedTheToken() throws {
         try withBed { bed in
             let token = try bed.directory.write("0123456789abcdef-x\n", to: "token")

@@ -18,6 +18,8 @@ struct ActionContext {
     var newToken: UnsafeRawBufferPointer?
     /// The device token of a device event.
     var deviceToken: UnsafeRawBufferPointer?
+    /// Slot of the partition of an erasure's record.
+    var eventSlot: UInt16?
 
     static var none: ActionContext { ActionContext() }
 }
@@ -51,7 +53,9 @@ extension Shard {
             case .put(let slot): if let writing = machine.writing { write(slot, writing) }
             case .keepPresence(let known, let slot, let item): keepPresence(known, in: slot, item, context)
             case .forgetPresence(let device, let slot):
-                if let token = context.deviceToken { forgetPresence(of: device, token: token, in: slot) }
+                if let token = context.deviceToken {
+                    erasePresence(of: device, token: token, in: slot, context.eventSlot)
+                }
             case .noteMove(let slot): if let token = context.newToken { jobs[slot].pointee.keepToken(token) }
             case .readdress(let slot): readdress(slot, isStored: machine.isStored(slot), context)
             case .depart(let slot): if let item = machine.departing { depart(slot, item, context) }

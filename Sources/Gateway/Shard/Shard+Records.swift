@@ -275,7 +275,9 @@ extension Shard {
         case .offline: count = machine.offline(device, occurredMilliseconds: occurred, place, at: now)
         case .unregistered:
             count = machine.unregistered(device, occurredMilliseconds: occurred, place, at: now)
-        case .erase: count = erase(device, place)
+        case .erase:
+            context.eventSlot = place.partitionSlot
+            count = erase(device, place)
         case .receipt(let id):
             count = machine.receipt(
                 device, notificationKey: plan.hasher.notification(id), occurredMilliseconds: occurred, place,
@@ -296,6 +298,7 @@ extension Shard {
 
     /// Ends a device's pushes, and forgets its presence and its tokens.
     private func erase(_ device: DeviceKey, _ place: RecordPlace) -> Int {
+        storage?.noteErasure(of: device)
         let (count, changes) = machine.erase(device, place, at: now)
         for number in changes { storage?.forgetToken(number: number) }
         return count

@@ -201,6 +201,34 @@ extension Shard {
         change(slot, handle, key, nil)
     }
 
+    /// Removes the presence of a device whose data is erased, and has the partition purged if its files can have bytes
+    /// of the device.
+    ///
+    /// Items of the device that ended earlier left bytes too. Their records, and so the bytes, are in the partition of
+    /// the event, which has the same key.
+    /// - Parameter eventSlot: slot of the event's partition.
+    func erasePresence(
+        of device: DeviceKey, token: UnsafeRawBufferPointer, in slot: UInt16, _ eventSlot: UInt16?
+    ) {
+        guard let storage, let handle = storage.handle(slot) else { return }
+        forgetPresence(of: device, token: token, in: slot)
+        if slot == eventSlot {
+            notePurge(slot, handle, storage)
+        } else {
+            storage.notePurge(handle, ifHas: device)
+        }
+    }
+
+    /// Has a partition purged, here and in copies that are restored from the changelog.
+    private func notePurge(_ slot: UInt16, _ handle: StorePartition, _ storage: ShardStore) {
+        storage.notePurge(handle)
+        guard outcomes.hasChangelog else { return }
+        let value = storage.value {
+            ChangelogKey.encode(erasedMilliseconds: wallClockMilliseconds(), into: &$0)
+        }
+        change(slot, handle, storage.key { ChangelogKey.erasure.encode(into: &$0) }, value)
+    }
+
     // MARK: Ends
 
     /// Removes an ended item's changelog key, or keeps the key until the item is removed.
@@ -224,6 +252,7 @@ extension Shard {
             storage.remove(
                 handle, ItemKey(device: key.device, offset: found.place.recordOffset), due: key.due)
             storage.takeChangelogKey(of: found)?.withUnsafeBytes { change(slot, handle, $0, nil) }
+            if storage.isErased(key.device) { notePurge(slot, handle, storage) }
         }
     }
 

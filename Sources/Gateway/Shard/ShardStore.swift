@@ -30,6 +30,7 @@ final class ShardStore: TimerHandler {
     private var changelogKeys: [EndedItem: [UInt8]] = [:]
     /// New tokens of past token changes, by their numbers.
     private var pastTokens: [[UInt8]] = []
+    private var erased = ErasedDevices()
     private var keyWriter = ByteWriter(minimumCapacity: 128)
     private var valueWriter = ByteWriter(minimumCapacity: 1024)
     /// Memory for the plain form of an item.
@@ -225,6 +226,19 @@ final class ShardStore: TimerHandler {
         batch.remove(handle, device: device)
         counters.forgotten += 1
     }
+
+    // MARK: Erasures
+
+    func noteErasure(of device: DeviceKey) { erased.insert(device) }
+
+    func isErased(_ device: DeviceKey) -> Bool { erased.contains(device) }
+
+    /// - Parameter device: see ``StoreBatch/notePurge(_:ifHas:)``.
+    func notePurge(_ handle: StorePartition, ifHas device: DeviceKey? = nil) {
+        batch.notePurge(handle, ifHas: device)
+    }
+
+    // MARK: Moves
 
     func depart(_ migration: Migration) { migrations.append(migration) }
 

@@ -317,8 +317,10 @@ public final class Worker: Sendable {
         settings.memtableBytes = store.writeBufferBytes
         settings.isChangelogBacked = store.hasChangelog
         settings.keyring = keyring
+        settings.purgeAfter = store.purgeAfter
         do throws(RetryStoreError) {
             let opened = try RetryStore(settings)
+            opened.observePurges { Self.log($0, logger) }
             for exposure in opened.exposures {
                 logger.warning(
                     "users other than the owner have rights to a secret or the store",
@@ -335,6 +337,19 @@ public final class Worker: Sendable {
         } catch {
             throw .store("\(error)")
         }
+    }
+
+    private static func log(_ purge: PurgeStatus.End, _ logger: Logger) {
+        if let failure = purge.failure {
+            return logger.warning(
+                "a partition of the store can't be purged of removed data; retrying",
+                metadata: ["partition": "\(purge.partition)", "error": "\(failure)"])
+        }
+        logger.info(
+            "a partition of the store was purged of removed data",
+            metadata: [
+                "partition": "\(purge.partition)", "seconds": "\(Double(purge.duration) / 1e3)",
+            ])
     }
 
     /// Closes the store. The threads have ended, so nothing else uses the store.

@@ -47,6 +47,9 @@ public final class ChangelogChunk: @unchecked Sendable {
     /// Memory for the state with its encrypted token.
     private var sealed = ByteWriter(minimumCapacity: 256)
 
+    /// Notes of erasures: the partition's copy can have got values that were erased.
+    private(set) var purges: [PurgeNote] = []
+
     /// - Parameter store: store to which the chunk belongs.
     public init(of store: RetryStore) {
         hasher = store.hasher
@@ -66,6 +69,7 @@ public final class ChangelogChunk: @unchecked Sendable {
         rocksdb_writebatch_clear(replacing)
         replacements.removeAll(keepingCapacity: true)
         values.removeAll(keepingCapacity: true)
+        purges = []
         (count, bytes, unknown) = (0, 0, 0)
         failure = nil
     }
@@ -98,6 +102,7 @@ public final class ChangelogChunk: @unchecked Sendable {
             write(ItemKeyBytes(RelocationMarkBytes.key(offset)), value, partition.items, writes)
         case .device(let token):
             writeState(value, token, partition, cipher)
+        case .erasure: purges = [PurgeNote(partition: partition)]
         }
     }
 
@@ -136,6 +141,7 @@ public final class ChangelogChunk: @unchecked Sendable {
         switch key {
         case .item: value.count > DueBytes.count
         case .device: true
+        case .erasure: value.count == 8
         case .mark(let offset): RelocationMarkBytes.read(RelocationMarkBytes.key(offset), value) != nil
         }
     }

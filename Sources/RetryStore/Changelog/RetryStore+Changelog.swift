@@ -13,6 +13,7 @@ extension RetryStore {
         let step = IdempotentWrite {
             [self] () throws(RetryStoreError) in
             try chunk.apply()
+            if !chunk.purges.isEmpty { try notePurges(chunk.purges) }
             memory.written(chunk.bytes, opened)
             completion(nil)
         } fail: {

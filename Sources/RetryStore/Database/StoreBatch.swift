@@ -137,6 +137,15 @@ public struct StoreBatch: ~Copyable, Sendable {
         storage.bytes += DeviceKeyBytes.count
     }
 
+    /// Notes that bytes of this batch's removals, or of earlier removals, must leave the disk: the partition is purged
+    /// within ``RetryStore/Settings/purgeAfter``.
+    /// - Parameter device: device whose state the batch removes; the partition is purged only if it has the state. Nil:
+    ///   the partition is purged in any case.
+    public mutating func notePurge(_ partition: StorePartition, ifHas device: DeviceKey? = nil) {
+        storage.purges.append(PurgeNote(partition: partition, device: device))
+        storage.changes += 1
+    }
+
     /// Requests the state of a device in a partition, and with `withItems` all its items there. The load sees all
     /// changes of this batch and of batches that were submitted before.
     public mutating func load(_ partition: StorePartition, _ device: DeviceKey, withItems: Bool = true) {
@@ -160,6 +169,8 @@ final class BatchStorage: @unchecked Sendable {
     /// Partitions with new due entries, each with its earliest one.
     private var earliest: [(partition: StorePartition, due: Int64)] = []
     var loads: [Load] = []
+    /// Removals whose bytes must leave the disk.
+    var purges: [PurgeNote] = []
     var changes = 0
     var bytes = 0
 
@@ -187,6 +198,7 @@ final class BatchStorage: @unchecked Sendable {
         rocksdb_writebatch_clear(writes)
         earliest.removeAll(keepingCapacity: true)
         loads.removeAll(keepingCapacity: true)
+        purges.removeAll(keepingCapacity: true)
         changes = 0
         bytes = 0
     }

@@ -6,13 +6,14 @@ import Foundation
 struct ControlCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "ctl",
-        abstract: "Pause and resume sending, drain a worker, or set its log level, without a restart.",
+        abstract:
+            "Pause and resume sending, drain a worker, purge its store, or set its log level, without a restart.",
         discussion: """
             A pause takes effect at once. Pushes in flight end as usual. Other pushes of what is paused wait, in the store \
             where there is one, until they resume or expire. With everything paused, no job is taken from Kafka.
 
             Pauses survive a restart. With store.changelog they reach all workers, through the topic \
-            kafka.topics.switches; without it, one worker. Drain and log level concern one worker.
+            kafka.topics.switches; without it, one worker. Drain, purge and log level concern one worker.
 
             Commands reach the worker through --socket; otherwise --admin; otherwise admin.socket of the configuration; \
             otherwise admin.listen, with the token of admin.token-file.
@@ -26,7 +27,7 @@ struct ControlCommand: ParsableCommand {
             """,
         subcommands: [
             StatusCommand.self, PauseCommand.self, ResumeCommand.self, DrainCommand.self,
-            LogLevelCommand.self,
+            LogLevelCommand.self, PurgeCommand.self,
         ])
 
     struct StatusCommand: ParsableCommand {
@@ -80,6 +81,44 @@ struct ControlCommand: ParsableCommand {
         func run() throws {
             _ = try options.send("POST", "/drain")
             Terminal.output("the worker drains, and its process ends")
+        }
+    }
+
+    struct PurgeCommand: ParsableCommand {
+        static let configuration = CommandConfiguration(
+            commandName: "purge",
+            abstract: "Rewrite the store's files, so that none has the bytes of erased devices any more.",
+            discussion: """
+                Without this command the worker purges within store.purge-after of an erasure. A purge covers what has left \
+                the store before: first wait for the outcomes of the event `erase`, and for the next commit of offsets. \
+                GET /store lists partitions that need a purge.
+                """)
+
+        @Flag(help: "Purge all partitions, also those without erased data.") var all = false
+        @Flag(help: "Wait for the end, which takes as long as rewriting all files.") var wait = false
+        @OptionGroup var options: ControlOptions
+
+        func run() throws {
+            let before = try PurgeProgress(options.send("GET", "/store"))
+            let count = try PurgeProgress.requested(
+                options.send("POST", "/store/purge", all ? [(name: "all", value: "1")] : []))
+            guard count > 0 else {
+                Terminal.output("no partition has erased data")
+                return
+            }
+            Terminal.output("purging \(Numbers.counted(count, "partition"))")
+            while wait {
+                let progress = try PurgeProgress(options.send("GET", "/store"))
+                if progress.failed > before.failed {
+                    throw CommandFailure(
+                        .failure, "\(progress.failure ?? "a purge failed"); the worker tries again later")
+                }
+                if progress.requested == 0 {
+                    Terminal.output("purged")
+                    return
+                }
+                usleep(200_000)
+            }
         }
     }
 
@@ -243,6 +282,44 @@ struct ControlOptions: ParsableArguments {
 struct ControlAnswer {
     var status: Int
     var text: String
+}
+
+/// Purges of a worker's store.
+struct PurgeProgress {
+    /// Partitions whose requested purge hasn't ended.
+    let requested: Int
+    /// Purges that have failed.
+    let failed: Int
+    /// Cause for which the last purge failed; nil: the last purge succeeded, or there was none.
+    let failure: String?
+
+    /// - Throws: `CommandFailure` when the answer isn't that of a worker's `/store`.
+    init(_ answer: ControlAnswer) throws {
+        guard let purges = try Self.document(answer)["purges"] as? [String: Any],
+            let pending = purges["pending"] as? [[String: Any]], let failed = purges["failed"] as? Int
+        else { throw Self.foreign }
+        requested = pending.count { $0["requested"] as? Bool == true }
+        self.failed = failed
+        failure = (purges["last"] as? [String: Any])?["error"] as? String
+    }
+
+    /// Returns the number of partitions that a command has the worker purge.
+    /// - Throws: `CommandFailure` when the answer isn't a worker's.
+    static func requested(_ answer: ControlAnswer) throws -> Int {
+        guard let partitions = try document(answer)["partitions"] as? [Any] else { throw foreign }
+        return partitions.count
+    }
+
+    private static var foreign: CommandFailure {
+        CommandFailure(.failure, "the answer is not a worker's; check the address")
+    }
+
+    private static func document(_ answer: ControlAnswer) throws -> [String: Any] {
+        guard
+            let document = try? JSONSerialization.jsonObject(with: Data(answer.text.utf8)) as? [String: Any]
+        else { throw foreign }
+        return document
+    }
 }
 
 /// Text for people of a worker's switches.
