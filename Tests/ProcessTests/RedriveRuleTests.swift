@@ -1,7 +1,9 @@
 import Configuration
 import Foundation
 import Kafka
+import KafkaTestSupport
 import SluiceModel
+import TestSupport
 import Testing
 
 @testable import sluice
@@ -546,5 +548,76 @@ struct PaceTests {
 
     @Test func runsWithOneLedgerShareAnIdentifier() {
         #expect(RedriveRun.transactionalID(ledger: "l") == "sluice-redrive-l")
+    }
+}
+
+@Suite("Redrive: writing")
+struct RedriveWriterTests {
+    private func item(_ number: Int, topic: String, before: RedriveState?) throws -> RedriveItem {
+        let glimpse = JobGlimpse(
+            JobRecord(
+                key: nil, value: nil, headers: UnsafeBufferPointer(start: nil, count: 0),
+                topic: UnsafeRawBufferPointer(start: nil, count: 0), partition: 0, offset: 0,
+                timestampMilliseconds: -1))
+        let headers: [(name: String, value: [UInt8]?)] = [
+            ("sluice-source-topic", Array(topic.utf8)), ("sluice-source-partition", Array("0".utf8)),
+            ("sluice-source-offset", Array("\(number)".utf8)),
+        ]
+        let facts = try #require(
+            RedriveFacts(
+                deadLetter: headers, glimpse: glimpse, place: try place("dl/0/\(number)"),
+                timestampMilliseconds: 5, apps: apps))
+        let record = RecordCopy(key: [1], value: Array("\(number)".utf8), headers: headers)
+        return try #require(
+            try RedriveItem(record, of: facts, destination: nil, before: before) { _ in 1 })
+    }
+
+    private func records(_ kafka: TestKafka, _ topic: String) throws -> [ReadRecord] {
+        let admin = try KafkaAdmin(properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers))
+        let total = Int(try admin.watermarks(of: TopicPartition(kafka.topic(topic), 0)).high)
+        let reader = try TopicReader(kafka, topic, partitions: 1)
+        try eventually("\(total) records are read") {
+            reader.poll()
+            return reader.records.count >= total
+        }
+        return reader.records
+    }
+
+    /// Runs a writer whose produce requests get these errors. Returns the ends by the jobs' numbers.
+    private func ends(
+        _ kafka: TestKafka, _ errors: [Int32], transactions: Bool, jobs: Int = 8, before: RedriveState? = nil
+    ) throws -> [Int64: RedriveEnd] {
+        var ends: [Int64: RedriveEnd] = [:]
+        let writer = try RedriveWriter(
+            RedriveWriter.Settings(
+                properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers),
+                ledger: kafka.topic("ledger"), transactionalID: transactions ? "redrive" : nil, run: "r")
+        ) { ends[$0.place.offset] = $1 }
+        defer { writer.close() }
+        try #require(kafka.embedded).fail(.produce, with: errors)
+        for number in 0..<jobs {
+            try writer.add(try item(number, topic: kafka.topic("jobs"), before: before))
+        }
+        try writer.flush()
+        return ends
+    }
+
+    /// Kafka's MSG_SIZE_TOO_LARGE for a batch whose jobs are all small enough.
+    @Test(arguments: [(true, [10]), (false, [10]), (false, [0, 10])] as [(Bool, [Int32])])
+    func aRefusedBatchIsWrittenInParts(transactions: Bool, errors: [Int32]) throws {
+        let kafka = try TestKafka(embedding: [("jobs", 1), ("ledger", 1)])
+        let ends = try ends(kafka, errors, transactions: transactions)
+        #expect(ends.count == 8 && ends.values.allSatisfy { $0 == .redriven })
+        let values = try records(kafka, "jobs").compactMap(\.valueText)
+        #expect(Set(values) == Set((0..<8).map { "\($0)" }))
+    }
+
+    @Test func aJobThatIsRefusedAloneFailsAndKeepsItsState() throws {
+        let kafka = try TestKafka(embedding: [("jobs", 1), ("ledger", 1)])
+        let ends = try ends(kafka, [0, 10], transactions: false, jobs: 1, before: .done)
+        #expect(ends == [0: .failed])
+        let entries = try records(kafka, "ledger").compactMap(\.valueText)
+        #expect(entries.count == 2 && entries[0].contains(#""state":"intent""#))
+        #expect(entries.last?.contains(#""state":"done""#) == true)
     }
 }
