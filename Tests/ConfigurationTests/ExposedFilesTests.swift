@@ -22,7 +22,9 @@ import Testing
 
     @Test func everyFileWithSecretsIsChecked() throws {
         let directory = try TemporaryDirectory("keys")
-        for name in ["token.p8", "client.key", "client.pem", "password", "hash.key", "store.keys", "good.p8"] {
+        for name in [
+            "token.p8", "client.key", "client.pem", "password", "hash.key", "store.keys", "good.p8",
+        ] {
             try directory.write("hidden", to: name)
             chmod(directory.file(name), name == "good.p8" ? 0o600 : 0o644)
         }
