@@ -84,10 +84,20 @@ def run(*command, timeout=CLIENT_TIMEOUT, core=CLIENT_CORE):
     return output, usage.ru_utime + usage.ru_stime
 
 
-def bench(subcommand, *arguments, timeout=CLIENT_TIMEOUT, core=CLIENT_CORE):
+def bench(subcommand, *arguments, timeout=CLIENT_TIMEOUT, core=CLIENT_CORE, build=BUILD):
     """Runs a measurement of ours; returns the JSON of its last line."""
-    output, _ = run(os.path.join(BUILD, "sluice-bench"), subcommand, *map(str, arguments), timeout=timeout, core=core)
+    output, _ = run(os.path.join(build, "sluice-bench"), subcommand, *map(str, arguments), timeout=timeout, core=core)
     return json.loads(output.splitlines()[-1])
+
+
+def store(subcommand, directory, *arguments):
+    """A measurement of the store, on all cores: its figures by name, with their units."""
+    command = [os.path.join(BUILD, "sluice-bench"), "store", subcommand, "--directory", directory, *map(str, arguments)]
+    child = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if child.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed ({child.returncode})")
+    lines = map(json.loads, child.stdout.splitlines())
+    return {line["figure"]: (line["value"], line["unit"]) for line in lines}
 
 
 def load(subcommand, directory, server, *arguments):
@@ -157,10 +167,10 @@ def worker_directory():
         yield directory
 
 
-def stripped(directory, program):
+def stripped(directory, program, build=BUILD):
     """A copy of a program for valgrind, which can't read all debugging data of the compiler."""
     path = os.path.join(directory, program)
-    subprocess.run(["strip", "--strip-debug", "-o", path, os.path.join(BUILD, program)], check=True)
+    subprocess.run(["strip", "--strip-debug", "-o", path, os.path.join(build, program)], check=True)
     return path
 
 
