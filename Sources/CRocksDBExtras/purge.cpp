@@ -11,7 +11,7 @@
 void sluice_rewrite_column_family(
     rocksdb_t *database, rocksdb_column_family_handle_t *family, char **failure) {
     rocksdb::CompactRangeOptions options;
-    // Other column families are compacted meanwhile, and writers don't wait.
+    // Writers don't wait. With a single thread for compactions, those of other column families wait for one piece.
     options.exclusive_manual_compaction = false;
     options.allow_write_stall = false;
     // Without this value, files of the last level stay as they are.

@@ -150,6 +150,31 @@ import Testing
         #expect(store.purges.completed == 3)
     }
 
+    /// With a changelog nothing is logged: a position that is found after a crash comes with the need of a purge.
+    @Test func needOutlivesACrashAfterACheckpoint() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try makeStore(directory, isChangelogBacked: true)
+        let partition = try store.partition(0)
+        let (erased, others) = items(0)
+        try put(erased + others, partition, in: store)
+        try remove(erased, partition, in: store)
+        #expect(store.purges.pending.keys.sorted() == [0])
+        let checkpoint = Awaited<Result<Void, RetryStoreError>>()
+        store.checkpoint(
+            partition, position: ChangelogCheckpoint(offset: 9, reachedMilliseconds: 1_795_633_200_000)
+        ) { checkpoint.set($0) }
+        try checkpoint.wait("a checkpoint").get()
+        // The files of this moment are those that a crash leaves.
+        let crashed = try TemporaryDirectory("crashed")
+        try FileManager.default.copyItem(atPath: directory.file("store"), toPath: crashed.file("store"))
+        store.close()
+        let next = try makeStore(crashed, isChangelogBacked: true)
+        defer { next.close() }
+        #expect(next.purges.pending.keys.sorted() == [0])
+        #expect(try purged(next) == nil)
+        #expect(try files(of: crashed) == [])
+    }
+
     @Test(arguments: [false, true]) func bytesLeaveWhileWritesAndScansGoOn(isChangelogBacked: Bool) throws {
         let directory = try TemporaryDirectory("store")
         let store = try makeStore(directory, isChangelogBacked: isChangelogBacked)

@@ -298,7 +298,7 @@ extension Shard {
 
     /// Ends a device's pushes, and forgets its presence and its tokens.
     private func erase(_ device: DeviceKey, _ place: RecordPlace) -> Int {
-        storage?.noteErasure(of: device)
+        storage?.noteErasure(of: device, at: wallMilliseconds)
         let (count, changes) = machine.erase(device, place, at: now)
         for number in changes { storage?.forgetToken(number: number) }
         return count

@@ -252,7 +252,7 @@ extension Shard {
             storage.remove(
                 handle, ItemKey(device: key.device, offset: found.place.recordOffset), due: key.due)
             storage.takeChangelogKey(of: found)?.withUnsafeBytes { change(slot, handle, $0, nil) }
-            if storage.isErased(key.device) { notePurge(slot, handle, storage) }
+            if storage.isErased(key.device, at: wallMilliseconds) { notePurge(slot, handle, storage) }
         }
     }
 

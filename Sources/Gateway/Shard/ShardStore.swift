@@ -229,9 +229,9 @@ final class ShardStore: TimerHandler {
 
     // MARK: Erasures
 
-    func noteErasure(of device: DeviceKey) { erased.insert(device) }
+    func noteErasure(of device: DeviceKey, at now: Int64) { erased.insert(device, at: now) }
 
-    func isErased(_ device: DeviceKey) -> Bool { erased.contains(device) }
+    func isErased(_ device: DeviceKey, at now: Int64) -> Bool { erased.contains(device, at: now) }
 
     /// - Parameter device: see ``StoreBatch/notePurge(_:ifHas:)``.
     func notePurge(_ handle: StorePartition, ifHas device: DeviceKey? = nil) {

@@ -115,6 +115,7 @@ public final class Worker: Sendable {
 
         let port = IntakePort()
         let peers = ShardPeers()
+        var opened: RetryStore?
         do {
             let log = logger
             let events: @Sendable (KafkaProducerEvent) -> Void = { event in
@@ -123,6 +124,7 @@ public final class Worker: Sendable {
             }
             let store = try Self.openStore(configuration, storeKeys?.keyring, logger: logger)
             self.store = store
+            opened = store
             switches = try SwitchBoard(
                 properties.switchesHome(configuration.store, logger: logger), carried: carried, logger: logger
             )
@@ -210,12 +212,15 @@ public final class Worker: Sendable {
             port.connect(to: intake)
             peers.connect(to: shards)
             storeKeys?.connect { [weak self] keyring throws(RetryStoreError) in try self?.use(keyring) }
-        } catch let error as KafkaError {
-            throw WorkerError.kafka("\(error)")
-        } catch let error as SwitchFile.Failure {
-            throw WorkerError.store("\(error)")
-        } catch let error as SystemError {
-            throw WorkerError.system("\(error)")
+        } catch {
+            // A purge may hold the store, and the next worker of this process needs its lock.
+            opened?.close()
+            switch error {
+            case let error as KafkaError: throw WorkerError.kafka("\(error)")
+            case let error as SwitchFile.Failure: throw WorkerError.store("\(error)")
+            case let error as SystemError: throw WorkerError.system("\(error)")
+            default: throw error
+            }
         }
     }
 

@@ -145,8 +145,8 @@ public final class WorkerSupervisor: Sendable {
 
     private var isStopping: Bool { state.withLock { $0.isStopping } }
 
-    /// Takes renewed credentials and a changed key file of the store over: their files, keys and proxies. Other settings stay until the process restarts. Any
-    /// thread but a loop's; returns when the files were read.
+    /// Takes renewed credentials and a changed key file of the store over: their files, keys and proxies. Other settings
+    /// stay until the process restarts. Any thread but a loop's; returns when the files were read.
     public func renewCredentials(_ configuration: Configuration) {
         let worker = state.withLock { state in
             state.configuration = state.configuration.adopting(

@@ -71,6 +71,8 @@ extension RetryStore {
             // Writes that still wait are a part of what the position covers.
             if let failure = line.failure { throw failure }
             for family in partition.families { try family.flush() }
+            // The need of a purge isn't logged. A position without it would let a crash forget the need.
+            if purger.needsPurge(partition.number) { try metaFamily().flush() }
             try PositionKey(partition.number).write(position.bytes, to: metaFamily())
         }
     }

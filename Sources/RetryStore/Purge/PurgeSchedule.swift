@@ -3,7 +3,7 @@
 ///
 /// A partition that needs a purge is purged once the delay has passed since the first removal that no purge covers.
 /// Removals until the purge's begin share it. One purge runs at a time. A rest follows each purge that nobody requested,
-/// as long as the purge itself took. Pure: all times are milliseconds since the epoch.
+/// as long as the purge itself took, a minute at most. Pure: all times are milliseconds since the epoch.
 public struct PurgeSchedule: Sendable {
     /// Next step of the owner.
     public enum Step: Equatable, Sendable {
@@ -58,11 +58,20 @@ public struct PurgeSchedule: Sendable {
         return pending
     }
 
+    /// Returns whether the partition needs a purge, or one is under way.
+    public func needsPurge(_ partition: Int32) -> Bool {
+        needs[partition] != nil || running?.partition == partition
+    }
+
     /// Partition that is being purged; nil: none is.
     public var current: Int32? { running?.partition }
 
-    /// Returns the time that the need of a removal at `now` has.
-    public func since(_ partition: Int32, at now: Int64) -> Int64 { needs[partition]?.since ?? now }
+    /// Returns the time to record with a removal at `now`: that of the first removal whose purge hasn't ended. A purge
+    /// under way may be interrupted.
+    public func since(_ partition: Int32, at now: Int64) -> Int64 {
+        if let running, running.partition == partition { return running.need.since }
+        return needs[partition]?.since ?? now
+    }
 
     /// Records that something was removed from a partition whose bytes must leave the disk. The removal is written by
     /// now: a purge that begins later covers it.
@@ -75,7 +84,8 @@ public struct PurgeSchedule: Sendable {
     /// - Returns: the partitions, each with the number of its purges that have to end. The number is 2 where something
     ///   was removed since the begin of the purge under way.
     public mutating func request(all: [Int32] = [], at now: Int64) -> [Int32: Int] {
-        for partition in all where needs[partition] == nil && running?.partition != partition {
+        // A purge under way doesn't cover what was removed since its begin without a note.
+        for partition in all where needs[partition] == nil {
             needs[partition] = Need(since: now)
         }
         for partition in needs.keys {

@@ -91,6 +91,7 @@ extension RetryStore {
             guard let opened = opened.withLock({ $0 }), !isClosing.load(ordering: .relaxed) else {
                 throw .closed
             }
+            try checkRoom(for: partition)
             let directory = StoreDirectory(path: self.directory)
             let logs = try isChangelogBacked ? [] : directory.names().filter { $0.hasSuffix(".log") }
             // The log has the writes of all partitions. RocksDB deletes a log when all its writes are flushed, and when
@@ -121,6 +122,18 @@ extension RetryStore {
             endPurge(partition, error, began: began)
         }
     }
+
+    /// Checks that the disk has room for a second copy of the partition. A full disk would stop the worker's reading.
+    private func checkRoom(for partition: StorePartition) throws(RetryStoreError) {
+        let size = partition.families.reduce(0) {
+            $0 + $1.number("rocksdb.total-sst-files-size") + $1.number("rocksdb.total-blob-file-size")
+        }
+        guard let free = freeBytes, free < size + Self.roomLeft else { return }
+        throw .noSpace(directory: directory)
+    }
+
+    /// Bytes that a purge leaves free.
+    private static let roomLeft = 256 << 20
 
     /// Waits until none of the old files is left; a thread of RocksDB's deletes them.
     private func awaitDeletion(of old: OldFiles, rest: Int) {

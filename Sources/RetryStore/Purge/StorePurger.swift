@@ -62,6 +62,9 @@ final class StorePurger: TimerHandler, Sendable {
         }
     }
 
+    /// Returns whether the partition needs a purge, or one is under way.
+    func needsPurge(_ partition: Int32) -> Bool { state.withLock { $0.schedule.needsPurge(partition) } }
+
     func observe(_ observer: @escaping @Sendable (PurgeStatus.End) -> Void) {
         state.withLock { $0.observer = observer }
     }
