@@ -185,7 +185,7 @@ struct ReportTests {
         #expect(line.filter { $0 == "M" }.count == 4)
         // The points at 3 and 5 have neighbours without a value.
         for place in [3, 5] {
-            let x = Plot.coordinate(62 + Double(place) / 20 * (508 - 62))
+            let x = Plot.coordinate(72 + Double(place) / 20 * (508 - 72))
             #expect(svg.contains(#"class="marker c0" d="M\#(x) "#), "\(place)")
         }
     }

@@ -55,7 +55,7 @@ struct Plot {
 
     private static let width = 520.0
     private static let height = 284.0
-    private static let area = (left: 62.0, right: 508.0, top: 56.0, bottom: 246.0)
+    private static let area = (left: 72.0, right: 508.0, top: 56.0, bottom: 246.0)
     private static let dashes = ["", "7 3", "2 3", "9 3 2 3", "4 2", "12 4"]
 
     private func px(_ value: Double) -> Double {
