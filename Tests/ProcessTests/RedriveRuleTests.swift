@@ -265,32 +265,34 @@ struct RedriveRuleTests {
     }
 
     @Test func periodsChooseOffsets() {
-        let all = RedrivePeriod()
+        let all = RecordPeriod()
         #expect(all.offsets(low: 5, high: 9, since: nil, until: nil) == 5..<9)
-        #expect(all.contains(-1))
-        let since = RedrivePeriod(since: 100)
+        #expect(all.contains(-1, unstamped: false))
+        let since = RecordPeriod(since: 100)
         #expect(since.offsets(low: 5, high: 9, since: 7, until: nil) == 7..<9)
         #expect(since.offsets(low: 5, high: 9, since: 3, until: nil) == 5..<9)
         // Without an answer a long log has nothing new, and a short one is read.
         #expect(since.offsets(low: 5, high: 9, since: nil, until: nil) == 5..<9)
         #expect(since.offsets(low: 0, high: 1_000_000, since: nil, until: nil) == 1_000_000..<1_000_000)
-        let until = RedrivePeriod(until: 200)
+        let until = RecordPeriod(until: 200)
         #expect(until.offsets(low: 5, high: 9, since: nil, until: 7) == 5..<7)
         #expect(until.offsets(low: 5, high: 9, since: nil, until: nil) == 5..<9)
         #expect(until.offsets(low: 5, high: 9, since: nil, until: 2) == 5..<5)
         #expect(until.offsets(low: 9, high: 5, since: nil, until: nil) == 9..<9)
-        let both = RedrivePeriod(since: 100, until: 200)
-        #expect(both.contains(100) && both.contains(199) && !both.contains(200) && !both.contains(99))
-        #expect(!both.contains(-1))
+        let both = RecordPeriod(since: 100, until: 200)
+        #expect(
+            both.contains(100, unstamped: false) && both.contains(199, unstamped: false)
+                && !both.contains(200, unstamped: false) && !both.contains(99, unstamped: false))
+        #expect(!both.contains(-1, unstamped: false))
     }
 
     @Test func instantsAreAgesOrTimes() {
-        #expect(RedrivePeriod.instant("2h", now: 10_000_000) == 2_800_000)
-        #expect(RedrivePeriod.instant("2026-03-01T12:00:00Z", now: 0) == 1_772_366_400_000)
-        #expect(RedrivePeriod.instant("2026-03-01T13:00:00+01:00", now: 0) == 1_772_366_400_000)
-        #expect(RedrivePeriod.instant("2026-03-01T12:00:00.250Z", now: 0) == 1_772_366_400_250)
+        #expect(RecordPeriod.instant("2h", now: 10_000_000) == 2_800_000)
+        #expect(RecordPeriod.instant("2026-03-01T12:00:00Z", now: 0) == 1_772_366_400_000)
+        #expect(RecordPeriod.instant("2026-03-01T13:00:00+01:00", now: 0) == 1_772_366_400_000)
+        #expect(RecordPeriod.instant("2026-03-01T12:00:00.250Z", now: 0) == 1_772_366_400_250)
         for text in ["", "yesterday", "2026-03-01", "9999999999999h"] {
-            #expect(RedrivePeriod.instant(text, now: 0) == nil, "\(text)")
+            #expect(RecordPeriod.instant(text, now: 0) == nil, "\(text)")
         }
     }
 

@@ -136,22 +136,8 @@ struct RedriveCommand: ParsableCommand {
             })
     }
 
-    private func period(now: Int64) throws -> RedrivePeriod {
-        func instant(_ option: String, _ text: String?) throws -> Int64? {
-            guard let text else { return nil }
-            guard let instant = RedrivePeriod.instant(text, now: now) else {
-                throw ValidationError(
-                    "\(option): `\(text)` is neither an age such as 2h nor a time such as 2026-03-01T12:00:00Z"
-                )
-            }
-            return instant
-        }
-        let period = RedrivePeriod(
-            since: try instant("--since", since), until: try instant("--until", until))
-        if let first = period.since, let end = period.until, first >= end {
-            throw ValidationError("--since must be before --until")
-        }
-        return period
+    private func period(now: Int64) throws -> RecordPeriod {
+        try RecordPeriod.read(since: since, until: until, now: now)
     }
 
     func run() throws {

@@ -122,20 +122,7 @@ struct TraceCommand: ParsableCommand {
     }
 
     private func period(now: Int64) throws -> RecordPeriod {
-        func instant(_ option: String, _ text: String) throws -> Int64 {
-            guard let instant = RecordPeriod.instant(text, now: now) else {
-                throw ValidationError(
-                    "\(option): `\(text)` is neither \(DurationText.grammar) nor a time such as "
-                        + "2026-03-01T12:00:00Z")
-            }
-            return instant
-        }
-        let period = RecordPeriod(
-            since: try instant("--since", since), until: try until.map { try instant("--until", $0) })
-        if let since = period.since, let until = period.until, until <= since {
-            throw ValidationError("--until must be later than --since")
-        }
-        return period
+        try RecordPeriod.read(since: since, until: until, now: now)
     }
 
     func run() throws {

@@ -1,3 +1,4 @@
+import ArgumentParser
 import Configuration
 import Foundation
 
@@ -11,9 +12,10 @@ struct RecordPeriod: Equatable, Sendable {
     /// Most records of a partition that are read whole where the broker names no offset for a time.
     static let readWhole: Int64 = 100_000
 
-    /// Returns whether a timestamp is within the period. A record without a timestamp is.
-    func contains(_ milliseconds: Int64) -> Bool {
-        guard milliseconds >= 0 else { return true }
+    /// Returns whether a timestamp is within the period.
+    /// - Parameter unstamped: whether a record without a timestamp is within a period with a bound.
+    func contains(_ milliseconds: Int64, unstamped: Bool) -> Bool {
+        guard milliseconds >= 0 else { return unstamped || since == nil && until == nil }
         return milliseconds >= since ?? 0 && milliseconds < until ?? .max
     }
 
@@ -32,6 +34,26 @@ struct RecordPeriod: Equatable, Sendable {
         let last = until == nil ? high : min(high, end ?? high)
         start = min(max(low, start), high)
         return start..<max(start, last)
+    }
+
+    /// Reads the options `--since` and `--until`.
+    /// - Throws: a validation error that names the option.
+    static func read(since: String?, until: String?, now: Int64) throws -> RecordPeriod {
+        func instant(_ option: String, _ text: String?) throws -> Int64? {
+            guard let text else { return nil }
+            guard let instant = Self.instant(text, now: now) else {
+                throw ValidationError(
+                    "\(option): `\(text)` is neither \(DurationText.grammar) nor a time such as "
+                        + "2026-03-01T12:00:00Z")
+            }
+            return instant
+        }
+        let period = RecordPeriod(
+            since: try instant("--since", since), until: try instant("--until", until))
+        if let first = period.since, let end = period.until, first >= end {
+            throw ValidationError("--until must be later than --since")
+        }
+        return period
     }
 
     /// Returns the instant of an age such as `2h`, or of a time by RFC 3339, in milliseconds since the epoch; nil for

@@ -16,7 +16,7 @@ final class RedriveRun {
         /// Topic to produce to; nil: the topic that each job was read from.
         var destination: String?
         var filter: RedriveFilter
-        var period: RedrivePeriod
+        var period: RecordPeriod
         /// Kinds of outcomes that are redriven.
         var kinds: Set<OutcomeKind> = []
         var exceptions: RedriveLedger.Exceptions = []
@@ -249,7 +249,7 @@ final class RedriveRun {
     }
 
     private func take(_ record: ConsumedRecord) {
-        guard settings.period.contains(record.timestampMilliseconds) else { return }
+        guard settings.period.contains(record.timestampMilliseconds, unstamped: false) else { return }
         tally.addRead()
         guard let facts = facts(of: record) else { return }
         guard settings.filter.matches(facts) else { return }

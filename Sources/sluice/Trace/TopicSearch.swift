@@ -64,7 +64,7 @@ final class TopicSearcher {
                 guard left > 0 else { return }
                 left -= 1
                 search.records += 1
-                if period.contains(record.timestampMilliseconds) { body(record) }
+                if period.contains(record.timestampMilliseconds, unstamped: true) { body(record) }
             }
             if reader.count > before { lastAnswer = .now }
             guard ContinuousClock.now - lastAnswer < Self.patience else {
