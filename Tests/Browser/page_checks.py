@@ -180,7 +180,13 @@ def check_language_and_colours(browser, simulator):
     page.set_viewport_size({"width": 390, "height": 844})
     browser.inspect(page, "narrow")
     wide = page.evaluate("() => document.documentElement.scrollWidth")
-    assert wide <= 390, f"the page is {wide} pixels wide"
+    widest = page.evaluate("""() => {
+        const out = (one) => one.getBoundingClientRect().right > 391;
+        return [...document.querySelectorAll("body *")]
+            .filter((one) => out(one) && ![...one.children].some(out) && !one.closest("nav,.tabs"))
+            .map((one) => `${one.tagName}.${one.className} ${Math.round(one.getBoundingClientRect().right)} ${one.textContent.trim().slice(0, 40)}`);
+    }""")[:12]
+    assert wide <= 390, f"the page is {wide} pixels wide, because of {widest}"
     page.emulate_media(reduced_motion="reduce")
     duration = page.evaluate("() => parseFloat(getComputedStyle(document.querySelector('button')).transitionDuration)")
     assert duration <= 0.001, f"transitions take {duration} s with reduced motion"
