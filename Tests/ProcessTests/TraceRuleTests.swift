@@ -237,7 +237,7 @@ struct TraceRuleTests {
         report.searches[0].failure = "away"
         #expect(report.kafkaFailure == "away")
         #expect(report.document["found"] as? Int == 0)
-        // One topic without an answer is enough: the job may be there.
+        // A single topic without an answer counts, because the job may be there.
         report.searches.insert(TopicSearch(topic: "outcomes", period: search.period), at: 0)
         #expect(report.kafkaFailure == "away")
         report.searches = [search]

@@ -37,6 +37,13 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     private var producing: [UInt: SwitchRecord] = [:]
     private var lastOpaque: UInt = 0
     private var answers: [Answer] = []
+    /// Actions of the changes that were carried over, for the start.
+    private var unstarted: [SwitchMachine.Action] = []
+    /// File whose pauses move to the topic; nil: there is none, or the topic has them.
+    private var leftFile: SwitchFile?
+    /// True when the last poll has met the topic's end.
+    private var endReached = false
+    private var isClosed = false
     private var startedAt = MonotonicTime(nanoseconds: 0)
     private var nextWarning = MonotonicTime(nanoseconds: 0)
 
@@ -86,12 +93,6 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         }
         publish()
     }
-
-    /// Actions of the changes that were carried over, for the start.
-    private var unstarted: [SwitchMachine.Action] = []
-    /// File whose pauses move to the topic; nil: there is none, or the topic has them.
-    private var leftFile: SwitchFile?
-    private var isClosed = false
 
     deinit { batch.deallocate() }
 
@@ -341,9 +342,6 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         // The descriptor stays silent until a poll finds the queue empty.
         if count == batch.count { readWakeup.signal() }
     }
-
-    /// True when the last poll has met the topic's end.
-    private var endReached = false
 
     private func handle(_ event: KafkaConsumerEvent) {
         switch event {

@@ -4,7 +4,7 @@ import Kafka
 import SluiceModel
 
 /// A run of `sluice redrive`: reads dead letters or outcomes, decides, reads jobs at their sources, and produces them again.
-/// One thread; calls block.
+/// For use on a single thread; calls block.
 final class RedriveRun {
     /// Settings of a run.
     struct Settings {

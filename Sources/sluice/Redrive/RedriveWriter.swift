@@ -8,7 +8,7 @@ import SluiceModel
 /// first, then its jobs are produced, and each acknowledged job gets its entry `done`. A run that is killed between leaves
 /// intents, which later runs report as in doubt.
 ///
-/// One thread; calls block.
+/// For use on a single thread; calls block.
 final class RedriveWriter {
     /// Most records of a batch.
     static let mostRecords = 500
