@@ -172,8 +172,16 @@ import Testing
                     $0.credentials[0].kind = .token(
                         keyFile: bed.directory.file("stranger.p8"), keyID: "STRANGER01", teamID: "DEF123GHIJ")
                 })
+            // Connections of the key before serve until those of the renewed key are open.
+            var expected = 20
+            try eventually("APNs refuses the renewed key") {
+                try bed.produce(20, seed: 1942 + UInt64(expected))
+                expected += 20
+                try bed.waitForOutcomes(expected)
+                return worker.credentialReports[0].refusals > 0
+            }
             try bed.produce(20, seed: 1942)
-            let outcomes = try bed.waitForOutcomes(40)
+            let outcomes = try bed.waitForOutcomes(expected + 20)
             #expect(outcomes.allSatisfy { $0.kind == .accepted })
             #expect(worker.credentialReports[0].renewals == 1)
             #expect(worker.credentialReports[0].refusals == 1)
