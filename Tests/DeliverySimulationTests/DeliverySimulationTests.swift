@@ -7,15 +7,16 @@ struct DeliverySimulationTests {
     /// more seeds.
     @Test func randomWorldsBreakNoPromise() throws {
         var counts = SimulationCounts()
-        // The last three reach `leftInStore`, which is rare.
-        for seed in Array(UInt64(1)...337) + [559, 1702, 2122] {
-            if let violation = Simulation.run(seed: seed, events: 4000, counts: &counts) {
+        // The last four reach `leftInStore` and `returnedAhead`, which are rare.
+        for seed in Array(UInt64(1)...337) + [559, 1702, 2122, 5591] {
+            let events = seed == 5591 ? 8000 : 4000
+            if let violation = Simulation.run(seed: seed, events: events, counts: &counts) {
                 let lines = violation.trace.joined(separator: "\n  ")
                 Issue.record(
                     """
                     \(violation)
                       \(lines)
-                    replay: sluice-simulate --replay \(seed) --events 4000
+                    replay: sluice-simulate --replay \(seed) --events \(events)
                     """)
                 return
             }

@@ -170,6 +170,11 @@ extension World {
             counts[.loadedInParts] += 1
             return
         }
+        // Stored items await their turn behind those of devices that were back before.
+        if record.kind == .online, shard.store.residency.isPutOff(tokens[record.token].key) {
+            counts[.returnedAhead] += 1
+            return
+        }
         for partition in owner.indices
         where owner[partition] == worker.number && !worker.isEnding(partition) {
             let epoch = worker.partitions[partition].epoch

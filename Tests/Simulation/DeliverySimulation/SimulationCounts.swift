@@ -34,7 +34,7 @@ public enum Happening: Int, CaseIterable, Sendable {
     case endedFiltered, migrationFiltered, futureFiltered, skipped, alreadyInMemory, repeated
     case presenceKept, presenceRestored, dueFound, dueAhead, suspendedFound, scanned
     case completionWaits, completedAfterRemoval, moveDeferred, markedOffset, completedByMark,
-        awaitedTurn
+        awaitedTurn, returnedAhead
     // Actions.
     case requeue, drop, noteMove, readdress, depart, alert, alertOfTokens, recovered, tooLate
     // Faults and time.
