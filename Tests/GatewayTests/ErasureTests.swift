@@ -72,6 +72,48 @@ struct ErasureTests {
         }
     }
 
+    /// A push that moved lies in the partition of its first token. The event of the new token may have any partition.
+    @Test func eventInAnotherPartitionReachesMovedPushes() throws {
+        try withBed { bed in
+            let worker = try bed.worker {
+                $0.store = .init(
+                    directory: bed.directory.file("store"), after: .seconds(1), changelog: .off)
+                $0.delivery.shards = 2
+            }
+            var random = SeededGenerator(seed: 83)
+            let (first, new) = (random.hexadecimal(bytes: 32), random.hexadecimal(bytes: 32))
+            let store = try #require(worker.store)
+            func produce(_ jobs: [EncodedJob], in partition: Int32) throws {
+                try bed.kafka.produce(
+                    to: "jobs",
+                    jobs.map {
+                        var record = NewRecord($0)
+                        record.partition = partition
+                        return record
+                    })
+            }
+            let later = Int64(Date().timeIntervalSince1970) * 1000 + 3_000_000
+            try produce(
+                ["a", "b"].map { id in
+                    push("secret", to: first) {
+                        $0.collapseIdentifier = id
+                        $0.deliverAtMilliseconds = later
+                        $0.ttl = 7_200
+                    }
+                }, in: 1)
+            try worker.waitUntilEvicted(devices: 1)
+            try produce([event("token-changed", of: first, #","new-device-token":"\#(new)""#)], in: 1)
+            try bed.waitForOutcomes(1)
+            try worker.waitUntilEvicted(devices: 1)
+            #expect(try left(of: first, in: store) == 0 && left(of: new, in: store) == 2)
+            for partition in [Int32(0), 2, 1] { try produce([event("erase", of: new)], in: partition) }
+            let outcomes = try bed.waitForOutcomes(1 + 2 + 3)
+            #expect(outcomes.count { $0.kind == .cancelled && $0.cause == "device-erased" } == 2)
+            #expect(outcomes.filter { $0.kind == .applied }.compactMap(\.count).sorted() == [0, 0, 2, 2])
+            try eventually("the store has nothing of the device") { try left(of: new, in: store) == 0 }
+        }
+    }
+
     /// Names of files in the store's directory that have the device's token, as text or packed, or the text.
     private func files(_ directory: String, with device: String, or text: String) throws -> [String] {
         let packed = stride(from: 0, to: device.utf8.count, by: 2).map {

@@ -227,6 +227,84 @@ struct TraceTests {
         }
     }
 
+    @Test func pushesWithoutAStreamAndRecordsBehindAPause() throws {
+        try withBed(simulator: {
+            $0.streamsBeforeToken = 1
+            $0.maximumStreams = 1
+            $0.unansweredShare = 1
+        }) { bed in
+            let worker = try bed.worker { configuration in
+                configuration.apns.connections = 1
+                configuration.apns.maxConnections = 1
+                configuration.apns.requestTimeout = .seconds(600)
+                configuration.delivery.shards = 1
+                configuration.delivery.drainDeadline = .seconds(1)
+            }
+            let endpoint = try Endpoint(worker)
+            try bed.produce([job(1, to: device("aa", 1))])
+            _ = try endpoint.push(id(1), in: "in-flight")
+            try bed.produce([job(2, to: device("aa", 2))])
+            let waiting = try endpoint.push(id(2), in: "waiting-for-stream")
+            #expect(waiting["attempts"] as? Int == 0 && waiting["until"] == nil)
+
+            worker.switches.change(.all, isPaused: true, by: "test", note: "why") { _ in }
+            let paused = try endpoint.push(id(2), in: "sending-paused")
+            #expect((paused["text"] as? String)?.contains("operator") == true)
+            _ = try endpoint.push(id(1), in: "in-flight")
+            let place = "apns-id=\(id(3))&partition=2&offset="
+            // The next record of the partition has the first offset that isn't read.
+            let offset = try eventually("the intake pauses") {
+                try (0..<4).first {
+                    try stage(endpoint.get(place + "\($0)"))?["state"] as? String == "intake-paused"
+                }
+            }
+            var record = NewRecord(job(3, to: device("aa", 3)))
+            record.partition = 2
+            try bed.kafka.produce(to: "jobs", [record])
+            let stopped = try #require(try stage(endpoint.get(place + "\(offset)")))
+            #expect((stopped["text"] as? String)?.contains("operator") == true)
+            worker.switches.change(.all, isPaused: false, by: "test", note: "why") { _ in }
+            _ = try endpoint.push(id(3), in: "waiting-for-stream")
+            #expect(
+                try stage(endpoint.get(place + "\(offset)"))?["state"] as? String == "outstanding")
+        }
+    }
+
+    private func stage(_ answer: AdminClient.Answer) -> [String: Any]? {
+        answer.json["record"] as? [String: Any]
+    }
+
+    /// Devices that are back together get their pushes at the rate of returns.
+    @Test func pushesThatAwaitTheirTurnAfterAReturn() throws {
+        try withBed { bed in
+            let worker = try bed.worker { configuration in
+                configuration.delivery.shards = 1
+                configuration.delivery.returnRate = 1
+                configuration.delivery.drainDeadline = .seconds(1)
+            }
+            let endpoint = try Endpoint(worker)
+            let count = 60
+            try bed.produce(
+                (1...count).flatMap { number in
+                    try [
+                        event("offline", of: device("0f", number)),
+                        job(number, to: device("0f", number)) { $0.delivery = "hold-while-offline" },
+                    ]
+                })
+            try eventually("all are held") { worker.snapshot().totals.count(in: .held) == count }
+            try bed.produce((1...count).map { try event("online", of: device("0f", $0)) })
+            try eventually("few have been sent") {
+                worker.snapshot().totals.count(in: .held) == 0
+            }
+            let returning = try (1...count).first {
+                let answer = try endpoint.get("apns-id=\(id($0))")
+                let pushes = answer.json["pushes"] as? [[String: Any]]
+                return pushes?.first?["state"] as? String == "returning"
+            }
+            #expect(returning != nil)
+        }
+    }
+
     /// A credential without a connection, while another has one.
     @Test func pushesOfACredentialWithoutConnection() throws {
         try withBed { bed in

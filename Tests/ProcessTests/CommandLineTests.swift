@@ -97,6 +97,10 @@ struct CommandLineTests {
                 ["--kind", "device", "--event", "online", "--topic", "a"],
                 "--topic is not for --kind device"
             ),
+            (
+                ["--kind", "device", "--event", "offline", "--all-partitions"],
+                "--all-partitions is only for --kind device --event erase"
+            ),
         ] {
             let wrong = try ChildProcess.run(
                 Executables.sluice, ["produce", "--device-token", deviceToken] + options)
@@ -220,6 +224,19 @@ struct KafkaToolTests {
                 Executables.sluice, ["produce", "--mode", "structured"] + target + options)
             #expect(result.exit == .status(0), "\(result.standardError)")
         }
+        let erasure = try sluice(
+            "produce", "-b", servers, "--jobs-topic", topic, "--mode", "structured", "--device-token",
+            deviceToken, "--kind", "device", "--event", "erase", "--all-partitions")
+        #expect(erasure.exit == .status(0), "\(erasure.standardError)")
+        #expect(erasure.standardOutput == "produced to \(topic), 2 partitions\n")
+        let reader = try TopicReader(kafka, "jobs", partitions: 2)
+        try eventually("each partition has the event") {
+            reader.poll()
+            let events = reader.records.filter {
+                $0.value?.firstRange(of: Array(#""event":"erase""#.utf8)) != nil
+            }
+            return events.map(\.partition).sorted() == [0, 1]
+        }
         let job = """
             {"kind":"push","device-token":"\(deviceToken)","topic":"a.b","push-type":"alert","payload":{}}
             """
@@ -237,7 +254,7 @@ struct KafkaToolTests {
             "outcomes", "-b", servers, "--from", topic, "--from-beginning", "--until-end", "--json")
         #expect(records.exit == .status(0))
         let values = records.standardOutput.split(separator: "\n").sorted()
-        #expect(values.count == 8)
+        #expect(values.count == 10)
         let device = #""device-token":"\#(deviceToken)""#
         #expect(
             values.contains(

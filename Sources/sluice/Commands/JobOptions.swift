@@ -92,7 +92,7 @@ struct JobOptions: ParsableArguments {
 
     @Option(
         help: ArgumentHelp(
-            "With --kind device: online, offline, receipt (of --apns-id), token-changed or unregistered.",
+            "With --kind device: online, offline, receipt (of --apns-id), token-changed, unregistered or erase.",
             valueName: "name"))
     var event: String?
 

@@ -11,6 +11,7 @@ struct ProduceCommand: ParsableCommand {
             One job:
               sluice produce --device-token $TOKEN --topic com.example.news --alert "Hello"
               sluice produce --device-token $TOKEN --kind device --event offline
+              sluice produce --device-token $TOKEN --kind device --event erase --all-partitions
               sluice produce --device-token $TOKEN --kind cancel --topic com.example.news --collapse-id x
               sluice produce --kind broadcast --channel-id $CHANNEL --topic com.example.news --ttl 0 \
                 --payload '{"aps":{"event":"update","timestamp":1893450000,"content-state":{"home":2}}}'
@@ -55,6 +56,12 @@ struct ProduceCommand: ParsableCommand {
     @Flag(inversion: .prefixedNo, help: "Check jobs before they are produced.")
     var check = true
 
+    @Flag(
+        help: ArgumentHelp(
+            "With --event erase: produce the event into every partition. It then reaches pushes that moved to the token, "
+                + "which lie in the partition of their first token."))
+    var allPartitions = false
+
     @Option(help: ArgumentHelp("Longest wait for acknowledgements at the end.", valueName: "seconds"))
     var timeout: Int = 30
 
@@ -63,6 +70,9 @@ struct ProduceCommand: ParsableCommand {
     func validate() throws {
         if file != nil, job.isGiven {
             throw ValidationError("--file and the options of one job exclude each other; omit one of them")
+        }
+        if allPartitions, job.kind != .device || job.event != "erase" {
+            throw ValidationError("--all-partitions is only for --kind device --event erase")
         }
         if file == nil { try job.validateComplete() }
         try Pace.validate(rate)
@@ -84,9 +94,18 @@ struct ProduceCommand: ParsableCommand {
             Terminal.error("sluice: Kafka: \(error)")
         }
         if let single {
-            try producer.produce(single)
+            if allPartitions {
+                for partition in 0..<partitions {
+                    try producer.produce(single, partition: Int32(partition))
+                    producer.poll()
+                }
+            } else {
+                try producer.produce(single)
+            }
             producer.finish(timeoutMilliseconds: Int32(timeout) * 1_000)
-            if let position = producer.lastPosition {
+            if allPartitions, producer.acknowledged == partitions {
+                Terminal.output("produced to \(jobsTopic), \(Numbers.counted(partitions, "partition"))")
+            } else if let position = producer.lastPosition {
                 Terminal.output(
                     "produced to \(jobsTopic), partition \(position.partition), offset \(position.offset)")
             }

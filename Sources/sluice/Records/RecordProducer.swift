@@ -30,17 +30,24 @@ final class RecordProducer {
     }
 
     /// Hands a record to the producer; waits for room when the queue is full.
-    func produce(_ job: EncodedJob) throws(CommandFailure) {
-        try produce(key: job.key, value: job.value, headers: job.headers.map { ($0.name, $0.value) })
+    ///
+    /// - Parameter partition: partition of the record; nil leaves the choice to the key.
+    func produce(_ job: EncodedJob, partition: Int32? = nil) throws(CommandFailure) {
+        try produce(
+            key: job.key, value: job.value, headers: job.headers.map { ($0.name, $0.value) },
+            partition: partition)
     }
 
     func produce(
-        key: [UInt8]?, value: [UInt8]?, headers: [(name: String, value: [UInt8]?)], opaque: UInt = 0
+        key: [UInt8]?, value: [UInt8]?, headers: [(name: String, value: [UInt8]?)], opaque: UInt = 0,
+        partition: Int32? = nil
     ) throws(CommandFailure) {
         while true {
             let result = withBytes(key) { key in
                 withBytes(value) { value in
-                    producer.produce(topic, key: key, value: value, headers: headers, opaque: opaque)
+                    producer.produce(
+                        topic, key: key, value: value, headers: headers, opaque: opaque,
+                        partition: partition ?? -1)
                 }
             }
             switch result {
