@@ -1,6 +1,7 @@
 import APNSSimulator
 import Configuration
 import DeliveryCore
+import EventLoop
 import Foundation
 import KafkaTestSupport
 import SluiceModel
@@ -382,6 +383,33 @@ struct TraceTests {
             #expect(unknown.status == 404)
             let store = (unknown.json["searched"] as? [String: [String: Any]])?["store"]
             #expect(store?["items"] as? Int == 22 && store?["complete"] as? Bool == true)
+        }
+    }
+
+    /// A push waits for its device's stored pushes while the store's thread is busy.
+    @Test func pushBehindALoadIsFound() throws {
+        try withBed { bed in
+            let worker = try bed.worker { configuration in
+                configuration.store = .init(
+                    directory: bed.directory.file("store"), after: .seconds(1), changelog: .off)
+            }
+            let endpoint = try Endpoint(worker)
+            let gone = device("0f", 1)
+            try bed.produce([
+                event("offline", of: gone), job(1, to: gone) { $0.delivery = "hold-while-offline" },
+            ])
+            try worker.waitUntilEvicted(devices: 1)
+            let store = try #require(worker.store)
+            let release = BlockingFlag()
+            defer { release.set() }
+            store.submit(store.makeBatch()) { _ in _ = release.wait(seconds: 300) }
+            try bed.produce([job(2, to: gone) { $0.delivery = "hold-while-offline" }])
+            let loading = try endpoint.push(id(2), in: "loading")
+            #expect(loading["in"] as? String == "memory" && loading["app"] as? String == "news")
+            let both = try endpoint.get("token=\(gone)")
+            #expect((both.json["pushes"] as? [Any])?.count == 2)
+            release.set()
+            _ = try endpoint.push(id(2), in: "held")
         }
     }
 
