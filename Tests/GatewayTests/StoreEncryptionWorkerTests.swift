@@ -211,6 +211,44 @@ struct StoreEncryptionWorkerTests {
         }
     }
 
+    /// Six keys follow each other while pushes are stored, loaded and sent without a pause.
+    @Test func keysRotateAtFullSpeed() throws {
+        try withBed { bed in
+            let worker = try worker(bed, "store", keys: Self.keyA)
+            var (lines, random) = ([Self.keyA], SeededGenerator(seed: 3008))
+            let (rounds, size) = (6, 500)
+            let devices = devices(rounds * size, seed: 3009)
+            for round in 0..<rounds {
+                let own = Array(devices[(round * size)..<((round + 1) * size)])
+                try hold(bed, own)
+                lines.insert(
+                    "key-\(round) "
+                        + Data((0..<32).map { _ in UInt8.random(in: 0...255, using: &random) })
+                        .base64EncodedString(), at: 0)
+                try bed.directory.write(lines.joined(separator: "\n") + "\n", to: "keys-store")
+                worker.renewCredentials()
+                #expect(worker.storeKeyReport?.names.count == round + 2)
+                // The store has pushes of the round before, under an older key. Pushes of this round follow.
+                if round > 0 {
+                    try eventually("pushes are stored") {
+                        worker.snapshot().totals.evictedDevices >= size / 2
+                    }
+                    let before = devices[((round - 1) * size)..<(round * size)]
+                    try bed.produce(before.map { try event("online", of: $0) })
+                }
+            }
+            try worker.waitUntilEvicted(devices: size)
+            try release(bed, worker, Array(devices.suffix(size)), outcomes: (3 * rounds - 2) * size)
+            let outcomes = bed.readOutcomes()
+            let accepted = outcomes.filter { $0.kind == .accepted }.map(\.deviceToken)
+            #expect(accepted.count == devices.count && Set(accepted) == Set(devices))
+            #expect(worker.storeKeyReport?.renewals == rounds && worker.storeKeyReport?.fault == nil)
+            bed.stop(worker)
+            #expect(try keys(bed, "store") == [:])
+            #expect(bed.simulator.summary.requests == devices.count)
+        }
+    }
+
     /// Another worker writes under a key that this worker gets later. The restore reads the key file anew.
     @Test func restoreReadsTheKeyFileAnew() throws {
         try withBed { bed in
