@@ -19,7 +19,7 @@ extension Intake {
             for shard in shards { shard.loop.execute { shard.beginPartition(slot, partition) } }
             return
         }
-        guard let handle = handle(of: partition) else {
+        guard let handle = parts.handle(of: partition) else {
             // The partition's records wait, because the shards never receive its begin.
             return logger.critical(
                 "a partition begins without its part of the store; report this as a bug, and restart the worker",
@@ -27,7 +27,7 @@ extension Intake {
         }
         let offset = CommittedOffset(committed)
         watch(slot, offset)
-        let marks = takeMarks(of: partition)
+        let marks = parts.takeMarks(of: partition)
         for shard in shards {
             shard.loop.execute {
                 shard.beginPartition(

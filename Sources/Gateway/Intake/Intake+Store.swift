@@ -12,8 +12,10 @@ extension Intake {
         switch action {
         case .open(let attempt): open(attempt)
         case .openCopies(let attempts): openCopies(attempts)
-        case .restore(let attempts): restore(attempts)
-        case .cancel(let partitions): cancelRestore(partitions)
+        case .restore(let attempts): restorer?.restore(parts.begin(attempts))
+        case .cancel(let partitions):
+            parts.cancelRestores(partitions)
+            restorer?.cancel(partitions)
         case .loadMarks(let attempt): loadMarks(attempt)
         }
     }
@@ -22,7 +24,7 @@ extension Intake {
         store?.open(partition: attempt.partition) { [self] result in
             loop.execute { [self] in
                 let handle = try? result.get()
-                if let handle { keep(handle) }
+                if let handle { parts.keep(handle) }
                 apply { machine, now in machine.opened(attempt, isOpen: handle != nil, at: now) }
             }
         }
@@ -31,28 +33,38 @@ extension Intake {
     private func openCopies(_ attempts: [PartitionRestore.Attempt]) {
         let now = wallClockMilliseconds()
         // Files of an earlier copy are removed with the copy's last handle.
-        for attempt in attempts { forget(attempt.partition) }
+        for attempt in attempts { parts.forget(attempt.partition) }
         store?.openCopies(
             partitions: attempts.map(\.partition), reachedAfter: now - settings.longestAbsence,
             notAfter: now + RestoreLimits.clockTolerance
         ) { [self] result in
             loop.execute { [self] in
                 let copies = try? result.get()
-                for copy in copies ?? [] { keep(copy) }
+                for copy in copies ?? [] {
+                    parts.keep(copy)
+                    log(copy)
+                }
                 apply { machine, now in machine.openedCopies(attempts, isOpen: copies != nil, at: now) }
             }
         }
     }
 
+    private func log(_ copy: RestorablePartition) {
+        guard let position = copy.position else { return }
+        logger.info(
+            "restore continues from the local copy",
+            metadata: ["partition": "\(copy.handle.number)", "position": "\(position.offset)"])
+    }
+
     private func loadMarks(_ attempt: PartitionRestore.Attempt) {
-        guard let store, let handle = handle(of: attempt.partition) else {
+        guard let store, let handle = parts.handle(of: attempt.partition) else {
             return apply { machine, now in machine.loadedMarks(attempt, isLoaded: false, at: now) }
         }
         store.loadMarks(of: handle) { [self] result in
             loop.execute { [self] in
                 let marks = try? result.get()
-                if let marks, self.handle(of: attempt.partition) === handle {
-                    keepMarks(marks, of: attempt.partition)
+                if let marks, parts.handle(of: attempt.partition) === handle {
+                    parts.keep(marks, of: attempt.partition)
                 }
                 apply { machine, now in machine.loadedMarks(attempt, isLoaded: marks != nil, at: now) }
             }
@@ -63,15 +75,15 @@ extension Intake {
     func receive(_ news: ChangelogRestorer.Report) {
         switch news {
         case .restored(let handle, let position):
-            guard let attempt = restoreEnded(handle.number, handle) else { return }
+            guard let attempt = parts.restoreEnded(handle.number, handle) else { return }
             logger.info(
                 "partition restored", metadata: ["partition": "\(handle.number)", "position": "\(position)"])
             apply { machine, now in machine.restored(attempt, position: position, at: now) }
         case .outOfRange(let partition):
-            guard let attempt = restoreEnded(partition) else { return }
+            guard let attempt = parts.restoreEnded(partition) else { return }
             apply { machine, now in machine.copyTooOld(attempt, at: now) }
         case .interrupted(let partition, let error):
-            guard let attempt = restoreEnded(partition) else { return }
+            guard let attempt = parts.restoreEnded(partition) else { return }
             apply { machine, now in machine.restoreInterrupted(attempt, KafkaFault(error), at: now) }
         case .troubled(let error, let place):
             apply { machine, _ in machine.kafkaFailed() }
@@ -89,7 +101,7 @@ extension Intake {
     /// Reports to the shards the devices that the store has items of. Until the shards know, they send nothing that
     /// concerns a device.
     func scanItems(_ slot: UInt16, _ partition: Int32) {
-        guard let store, let handle = handle(of: partition) else { return }
+        guard let store, let handle = parts.handle(of: partition) else { return }
         let shards = shards
         store.scanAwaitedDevices(handle, chunk: 4096) { devices in
             for shard in shards { shard.loop.execute { shard.awaited(slot, devices) } }
@@ -116,7 +128,7 @@ extension Intake {
     }
 
     func scanDue(_ look: DueSchedule.Look, _ partition: Int32) {
-        guard let store, let handle = handle(of: partition) else {
+        guard let store, let handle = parts.handle(of: partition) else {
             return apply { machine, now in machine.found(look.slot, nil, isEnd: true, at: now) }
         }
         let cursor = look.after.map { DueCursor(DueEntry($0)) }
@@ -133,7 +145,7 @@ extension Intake {
     }
 
     func scanSuspended(_ look: SuspendedSchedule.Look, _ partition: Int32) {
-        guard let store, let handle = handle(of: partition) else {
+        guard let store, let handle = parts.handle(of: partition) else {
             return apply { machine, now in
                 machine.foundSuspended(look, nil, cursor: nil, isEnd: true, at: now)
             }
@@ -157,7 +169,7 @@ extension Intake {
     }
 
     func scanExpired(_ look: ExpirySchedule.Look, _ partition: Int32) {
-        guard let store, let handle = handle(of: partition) else {
+        guard let store, let handle = parts.handle(of: partition) else {
             return apply { machine, now in
                 machine.foundExpired(look, nil, last: nil, isEnd: true, at: now)
             }
@@ -196,7 +208,7 @@ extension Intake {
 
     /// Writes a checkpoint, which is durable when the store is closed at the latest.
     func checkpoint(_ partition: Int32, _ offset: Int64) {
-        guard let store, let handle = handle(of: partition) else { return }
+        guard let store, let handle = parts.handle(of: partition) else { return }
         let position = ChangelogCheckpoint(offset: offset, reachedMilliseconds: wallClockMilliseconds())
         store.checkpoint(handle, position: position) { [logger] result in
             guard case .failure(let error) = result else { return }
@@ -209,7 +221,7 @@ extension Intake {
     /// Drops the store's copies that no partition will be restored from.
     func dropCopies(except kept: Set<Int32>) {
         guard let store else { return }
-        forgetAll(except: kept)
+        parts.forgetAll(except: kept)
         store.dropCopies(
             except: kept, at: wallClockMilliseconds(), longestAbsence: settings.longestAbsence,
             atMost: RestoreLimits.mostDroppedAtOnce

@@ -41,20 +41,13 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     /// Commits under way, by librdkafka's reference.
     private var tickets: [UInt64: UInt64] = [:]
-    /// Parts of the store by partition: of assigned partitions, and of partitions still being taken over.
-    private var handles: [Int32: StorePartition] = [:]
-    /// Marks found when a partition was taken over.
-    private var marks: [Int32: [RelocationMark]] = [:]
+    /// Parts of the store that are open.
+    var parts = StoreParts()
     /// Committed offsets by slot.
     private var committedOffsets: [UInt16: CommittedOffset] = [:]
-    /// Attempts whose partitions the restorer reads.
-    private var restores: [Int32: PartitionRestore.Attempt] = [:]
-    /// Beginnings of the copies, by partition; an inner nil stands for the changelog's beginning.
-    private var copyPositions: [Int32: Int64] = [:]
     /// The store's last failure; nil while the store works.
     private(set) var storeFailure: RetryStoreError?
-    /// Positions of the reading by partition, for the lag.
-    private var readings: [Int32: Reading] = [:]
+    private var readPositions = ReadPositions()
     /// librdkafka's last statistics by client.
     private(set) var statistics: [String: String] = [:]
     /// Nil when librdkafka itself goes on fetching in time.
@@ -141,14 +134,6 @@ final class Intake: TimerHandler, @unchecked Sendable {
         var target: ((KafkaConsumerEvent) -> Void)?
     }
 
-    /// Position of a partition's reading beyond the machine's.
-    private struct Reading {
-        /// Timestamp of the last polled record, in milliseconds since the epoch; nil before the first.
-        var timestamp: Int64?
-        /// End of the log that the reading has reached; 0 before.
-        var end: Int64 = 0
-    }
-
     func start() {
         questions.start()
         loop.start()
@@ -169,7 +154,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     /// Drops the store's handles. The loop has ended.
     func forgetStores() {
-        handles = [:]
+        parts.releaseAll()
         committedOffsets = [:]
     }
 
@@ -251,31 +236,15 @@ final class Intake: TimerHandler, @unchecked Sendable {
         for index in 0..<count {
             let record = batch[index]
             guard index == count - 1 || batch[index + 1].partition != record.partition else { continue }
-            // Anyone who produces chooses the timestamp.
-            let timestamp = record.timestampMilliseconds
-            readings[record.partition, default: Reading()].timestamp =
-                JobLimits.instant.contains(timestamp) ? timestamp : wallClockMilliseconds()
+            readPositions.polled(
+                record.partition, timestamp: record.timestampMilliseconds, now: wallClockMilliseconds())
         }
     }
 
     /// Returns the distance of a partition's reading from the end of its log, as of the last fetch.
     func lag(of report: PartitionReport) -> PartitionLag {
-        let partition = TopicPartition(report.topic, report.partition)
-        guard let watermarks = consumer.watermarks(of: partition) else {
-            return PartitionLag(partition: report.partition, records: nil, uncommitted: nil, seconds: 0)
-        }
-        let reading = readings[report.partition] ?? Reading()
-        let first = max(report.watermark, watermarks.low)
-        let records = max(0, watermarks.high - max(report.end, first, reading.end))
-        // All is finished and read: what lies between is no record.
-        let isDone = records == 0 && report.outstanding == 0
-        var seconds = 0.0
-        if records > 0, let timestamp = reading.timestamp {
-            seconds = Double(max(0, wallClockMilliseconds() - timestamp)) / 1e3
-        }
-        return PartitionLag(
-            partition: report.partition, records: records,
-            uncommitted: isDone ? 0 : max(0, watermarks.high - first), seconds: seconds)
+        let watermarks = consumer.watermarks(of: TopicPartition(report.topic, report.partition))
+        return readPositions.lag(of: report, watermarks, now: wallClockMilliseconds())
     }
 
     /// Keeps the statistics that a producer of the worker reported.
@@ -441,7 +410,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     private func handle(_ event: KafkaConsumerEvent) {
         switch event {
         case .assigned(let assigned):
-            for each in assigned { readings[each.partition] = nil }
+            for each in assigned { readPositions.assigned(each.partition) }
             machine.assigned(assigned.map(\.partition), at: time)
         case .revoked(let revoked): machine.revoked(revoked.map(\.partition), isLost: false, at: time)
         case .lost(let lost): machine.revoked(lost.map(\.partition), isLost: true, at: time)
@@ -469,7 +438,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
                 metadata: ["facility": "\(line.facility)", "text": "\(line.message)"])
         case .statistics(let text): note(statistics: text, of: "consumer")
         case .endOfPartition(let partition, let offset):
-            readings[partition.partition, default: Reading()].end = offset
+            readPositions.reachedEnd(partition.partition, offset)
         }
         act()
     }
@@ -528,7 +497,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         case .scanExpired(let look, let partition): scanExpired(look, partition)
         case .sync: sync()
         case .checkpoint(let partition, let position): checkpoint(partition, position)
-        case .forgetStore(let partition): handles[partition] = nil
+        case .forgetStore(let partition): parts.release(partition)
         case .dropCopies(let kept): dropCopies(except: kept)
         case .extendPermit(let until): permit.extend(until: MonotonicTime(nanoseconds: until))
         case .note(let note): log(note)
@@ -634,15 +603,13 @@ final class Intake: TimerHandler, @unchecked Sendable {
         machine.closed()
     }
 
-    // MARK: Parts of the store
+    // MARK: The store
 
     /// Reports a fact to the machine, and carries out the actions that follow.
     func apply(_ fact: (inout WorkerMachine, UInt64) -> Void) {
         fact(&machine, time)
         act()
     }
-
-    func handle(of partition: Int32) -> StorePartition? { handles[partition] }
 
     /// Keeps the store's failure and reports it to the machine; nil reports that the store works.
     func storeWorks(_ error: RetryStoreError?) {
@@ -651,55 +618,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         apply { machine, now in machine.storeFails(error != nil, at: now) }
     }
 
-    func keep(_ handle: StorePartition) { handles[handle.number] = handle }
-
-    func keep(_ copy: RestorablePartition) {
-        keep(copy.handle)
-        copyPositions[copy.handle.number] = copy.position?.offset
-        guard let position = copy.position else { return }
-        logger.info(
-            "restore continues from the local copy",
-            metadata: ["partition": "\(copy.handle.number)", "position": "\(position.offset)"])
-    }
-
-    func keepMarks(_ marks: [RelocationMark], of partition: Int32) { self.marks[partition] = marks }
-
-    func takeMarks(of partition: Int32) -> [RelocationMark] {
-        marks.removeValue(forKey: partition) ?? []
-    }
-
     func watch(_ slot: UInt16, _ offset: CommittedOffset) { committedOffsets[slot] = offset }
-
-    func forget(_ partition: Int32) {
-        handles[partition] = nil
-        copyPositions[partition] = nil
-    }
-
-    func forgetAll(except kept: Set<Int32>) {
-        for partition in handles.keys where !kept.contains(partition) { forget(partition) }
-    }
-
-    func restore(_ attempts: [PartitionRestore.Attempt]) {
-        var starts: [ChangelogRestorer.Start] = []
-        for attempt in attempts {
-            guard let handle = handles[attempt.partition] else { continue }
-            restores[attempt.partition] = attempt
-            starts.append(.init(handle: handle, position: copyPositions[attempt.partition]))
-        }
-        restorer?.restore(starts)
-    }
-
-    func cancelRestore(_ partitions: [Int32]) {
-        for partition in partitions { restores[partition] = nil }
-        restorer?.cancel(partitions)
-    }
-
-    /// Returns the attempt that the restorer's report is of. Returns nil when the partition was revoked meanwhile, even
-    /// if it was assigned again.
-    func restoreEnded(_ partition: Int32, _ handle: StorePartition? = nil) -> PartitionRestore.Attempt? {
-        if let handle, handles[partition] !== handle { return nil }
-        return restores.removeValue(forKey: partition)
-    }
 
     // MARK: Transactions
 
