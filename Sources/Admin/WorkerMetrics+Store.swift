@@ -86,6 +86,9 @@ extension WorkerMetrics {
             "store_purge_oldest_timestamp_seconds",
             "Time of the first erasure whose data files can still have; 0: none.",
             Int((purges.pending.values.map(\.since).min() ?? 0) / 1_000))
+        metrics.gauge(
+            "store_purge_after_seconds", "Time after an erasure within which a purge begins.",
+            Int(purges.delay / 1_000))
         guard intake.changelog != nil else { return }
         metrics.gauge(
             "restore_partitions", "Assigned partitions that are being opened or restored.",

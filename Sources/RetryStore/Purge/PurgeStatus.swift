@@ -19,6 +19,8 @@ public struct PurgeStatus: Sendable, Equatable {
         public var isRequested: Bool
     }
 
+    /// Longest time between a removal and the begin of its purge, in milliseconds.
+    public var delay: Int64 = 0
     /// Partitions that need a purge, the one under way included.
     public var pending: [Int32: Pending] = [:]
     /// Partition that is being purged; nil: none is.

@@ -24,6 +24,8 @@ final class StorePurger: TimerHandler, Sendable {
     }
 
     let loop: EventLoop
+    /// Longest time between a removal and the begin of its purge, in milliseconds.
+    private let delay: Int64
     private let state: Mutex<State>
 
     /// Longest sleep, in milliseconds: the wall clock can be set meanwhile.
@@ -31,7 +33,8 @@ final class StorePurger: TimerHandler, Sendable {
 
     init(delay: Duration) throws(SystemError) {
         loop = try EventLoop(name: "store-purge")
-        state = Mutex(State(schedule: PurgeSchedule(delay: Int64(delay / .milliseconds(1)))))
+        self.delay = Int64(delay / .milliseconds(1))
+        state = Mutex(State(schedule: PurgeSchedule(delay: self.delay)))
     }
 
     /// Starts the thread.
@@ -56,6 +59,7 @@ final class StorePurger: TimerHandler, Sendable {
     var status: PurgeStatus {
         state.withLock { state in
             var status = PurgeStatus()
+            status.delay = delay
             (status.pending, status.current) = (state.schedule.pending, state.schedule.current)
             (status.completed, status.failed, status.last) = (state.completed, state.failed, state.last)
             return status
