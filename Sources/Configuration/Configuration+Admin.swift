@@ -124,7 +124,7 @@ extension Configuration {
     }
 
     /// Most bytes of a socket's path.
-    private static let mostSocketBytes = 107
+    public static let mostSocketBytes = 107
 
     /// Checks a name or address without a port, or a pattern.
     private static func checkHost(_ text: String) -> String? {

@@ -49,7 +49,7 @@ struct DeviceTourTests {
             [
                 "dev", "--kafka-port", "0", "--port", "0", "--sandbox-port", "0", "--http-port", "0",
                 "--directory",
-                directory.file("stage"), "--ready-file", directory.file("ready"),
+                directory.file("a stage"), "--ready-file", directory.file("ready"),
             ])
         let ready = try lines("ready", of: dev, in: directory)
         try dev.waitForOutput("Ctrl-C ends all.")
@@ -71,28 +71,60 @@ struct DeviceTourTests {
                 "\(ready[2])api/wait?device=\(token)&body=Hello%20from%20outside&timeout=50",
             ])
         #expect(shown.exit == .status(0), "\(shown.standardOutput)\(shown.standardError)")
+        // Likewise the commands of `sluice ctl`.
+        #expect(try printed("ctl status", by: dev).contains("nothing is paused"))
+        #expect(try printed("ctl pause", by: dev).hasPrefix("app com-example-news is paused on this worker"))
+        #expect(try printed("ctl status", by: dev).contains("app com-example-news paused since "))
+        let second = try sluice(
+            "dev", "--kafka-port", "0", "--port", "0", "--sandbox-port", "0", "--http-port", "0",
+            "--directory",
+            directory.file("a stage"))
+        #expect(second.exit == .status(69))
+        #expect(second.standardError.contains("choose another --directory"), "\(second.standardError)")
+        #expect(try printed("ctl resume", by: dev).hasPrefix("app com-example-news is resumed"))
+        let socket = directory.file("a stage/worker.sock")
+        #expect(
+            try FileManager.default.attributesOfItem(atPath: socket)[.posixPermissions] as? Int == 0o600)
         #expect(try dev.stop() == .status(0), "\(dev.standardError)")
         #expect(directory.read("ready") == nil)
-        #expect(directory.read("stage/worker.yaml") != nil)
+        #expect(directory.read("a stage/worker.yaml") != nil)
+        #expect(!FileManager.default.fileExists(atPath: socket))
     }
 
+    /// Runs a command that `sluice dev` has printed, as a shell does, and returns its output.
+    private func printed(_ command: String, by dev: ChildProcess) throws -> String {
+        let rest = try #require(
+            dev.standardOutput.components(separatedBy: "sluice \(command)").dropFirst().first)
+        let shell = try ChildProcess.run(
+            "sh", ["-c", "\"$0\" \(command)\(rest.prefix { $0 != "\n" })", Executables.sluice])
+        #expect(shell.exit == .status(0), "\(shell.standardError)")
+        return shell.standardOutput
+    }
+
+    /// The directory's path is too long for a socket in it, which only takes `sluice ctl` away.
     @Test func devKeepsTheFilesOfItsUser() throws {
         let directory = try TemporaryDirectory("dev")
+        let place = String(repeating: "long", count: 25)
+        try FileManager.default.createDirectory(
+            atPath: directory.file(place), withIntermediateDirectories: false)
         let apps = "apps: [{bundle: com.example.mine}]\ndevices: [{name: Mine}]\n"
-        try directory.write(apps, to: "apps.yaml")
-        try directory.write("mine", to: "sluice.yaml")
+        try directory.write(apps, to: "\(place)/apps.yaml")
+        try directory.write("mine", to: "\(place)/sluice.yaml")
         let dev = try ChildProcess(
             Executables.sluice,
             [
                 "dev", "--kafka-port", "0", "--port", "0", "--sandbox-port", "0", "--http-port", "0",
                 "--directory",
-                directory.path,
+                directory.file(place),
             ])
         try dev.waitForOutput("Ctrl-C ends all.")
         #expect(dev.standardOutput.contains("--topic com.example.mine"))
+        #expect(
+            dev.standardOutput.contains("ctl      none, because a socket in the directory would have a path"))
+        #expect(!dev.standardOutput.contains("sluice ctl"))
         #expect(try dev.stop() == .status(0), "\(dev.standardError)")
-        #expect(directory.read("apps.yaml") == apps)
-        #expect(directory.read("sluice.yaml") == "mine")
+        #expect(directory.read("\(place)/apps.yaml") == apps)
+        #expect(directory.read("\(place)/sluice.yaml") == "mine")
     }
 
     @Test func devReportsAPortThatIsTaken() throws {

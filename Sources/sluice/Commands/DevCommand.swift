@@ -8,7 +8,7 @@ struct DevCommand: ParsableCommand {
         discussion: """
             Starts an embedded Kafka cluster, an APNs simulator with devices, and a worker on this machine, and prints \
             the address of the page that shows the devices. Push with `sluice produce`, with any Kafka client, or past \
-            the worker with any APNs client. Ends with Ctrl-C.
+            the worker with any APNs client. `sluice ctl` commands the worker through DIR/worker.sock. Ends with Ctrl-C.
 
             Without --apps there are three devices with a sample app, com.example.news. The file declares an app's \
             categories, permissions, strings and extensions. DIR/apps.yaml is a sample to begin with; it stays as you \
@@ -17,7 +17,7 @@ struct DevCommand: ParsableCommand {
             EXIT STATUS
               0   stopped by a signal
               1   a process failed; its log is printed
-              69  a port is not available
+              69  a port or the directory is not available
             """)
 
     @Option(help: ArgumentHelp("Declarations of apps and devices.", valueName: "path"))

@@ -16,7 +16,7 @@ struct ControlCommand: ParsableCommand {
             kafka.topics.switches; without it, one worker. Drain, purge and log level concern one worker.
 
             Commands reach the worker through --socket; otherwise --admin; otherwise admin.socket of the configuration; \
-            otherwise admin.listen, with the token of admin.token-file.
+            otherwise admin.listen, with the token of admin.token-file. `sluice dev` prints the --socket of its worker.
 
             EXIT STATUS
               0   done

@@ -83,7 +83,7 @@ struct DemoLoad {
     /// The first phone, which a reader of the demo's hints pushes to.
     static func sample(seed: UInt64) -> LocalStage.Sample {
         LocalStage.Sample(
-            device: "Phone 1", bundle: apps[0].bundle,
+            device: "Phone 1", app: apps[0].name, bundle: apps[0].bundle,
             token: TokenName(seed: seed, device: 0, bundle: apps[0].bundle, purpose: .alert).text)
     }
 

@@ -36,10 +36,12 @@ struct DevApps {
             while !names.insert(name).inserted { name += "-2" }
             return LocalStage.Plan.App(name: name, bundle: app.bundle, isSandbox: app.environment == .sandbox)
         }
-        sample = Self.sample(declared)
+        sample = Self.sample(declared, apps)
     }
 
-    private static func sample(_ declared: AppsFile) -> LocalStage.Sample? {
+    private static func sample(
+        _ declared: AppsFile, _ apps: [LocalStage.Plan.App]
+    ) -> LocalStage.Sample? {
         guard let group = declared.devices.first,
             let app = declared.apps.first(where: { app in
                 (app.purposes ?? [.alert]).contains(.alert) && group.apps?.contains(app.bundle) ?? true
@@ -49,7 +51,8 @@ struct DevApps {
             seed: declared.settings.seed, device: 0, bundle: app.bundle, purpose: .alert,
             environment: app.environment ?? .production)
         let device = group.name.map { group.count == 1 ? $0 : "\($0) 1" } ?? "device 0"
-        return LocalStage.Sample(device: device, bundle: app.bundle, token: name.text)
+        let worker = apps.first { $0.bundle == app.bundle }?.name ?? app.bundle
+        return LocalStage.Sample(device: device, app: worker, bundle: app.bundle, token: name.text)
     }
 
     private static let sampleFile = """

@@ -48,6 +48,8 @@ struct LocalConfiguration {
     var store: String?
     /// Value of `admin.listen`.
     var admin = "off"
+    /// Value of `admin.socket`; nil: there is no socket.
+    var socket: String?
 
     /// Returns the configuration in YAML.
     /// - Parameter settings: further settings, which replace those of the same path.
@@ -101,7 +103,8 @@ struct LocalConfiguration {
         lines += ["delivery:", "  shards: \(shards)", "  drain-deadline: 5s"]
         if let retry { lines.append("  retry: \(retry)") }
         if let store { lines.append("store: \(store)") }
-        lines += ["metrics: {stats-interval: 1s}", "admin: {listen: \(Self.quoted(admin))}"]
+        lines += ["metrics: {stats-interval: 1s}", "admin:", "  listen: \(Self.quoted(admin))"]
+        if let socket { lines.append("  socket: \(Self.quoted(socket))") }
         return lines.joined(separator: "\n") + "\n"
     }
 

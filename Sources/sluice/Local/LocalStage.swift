@@ -1,3 +1,4 @@
+import Configuration
 import DeviceModel
 import Foundation
 
@@ -45,10 +46,26 @@ final class LocalStage {
     let sandboxAddress: String
     /// Address of the page.
     let page: String
+    /// Path of the socket at which the worker takes commands; nil: the directory's path is too long for a socket.
+    let socket: String?
     private let stop: StopSignals
 
     /// Name of the worker's configuration in the directory.
     static let configurationFile = "worker.yaml"
+
+    /// Path of the worker's socket in a directory; nil: the system accepts no path of this length.
+    static func socket(in directory: String) -> String? {
+        let path = "\(directory)/worker.sock"
+        return path.utf8.count <= Configuration.mostSocketBytes ? path : nil
+    }
+
+    /// Throws when a worker listens at the socket, because two stages would write the same files.
+    private static func checkIsFree(_ socket: String, _ directory: String) throws(CommandFailure) {
+        let answer = try? AdminCall.send("GET", "/livez", to: .socket(socket), limit: .seconds(2))
+        guard answer != nil else { return }
+        throw CommandFailure(
+            .unavailable, "a worker runs in \(directory) already; choose another --directory")
+    }
 
     /// Address behind a name in the simulator's ready file; nil when the file lacks the name.
     private static func address(_ name: String, _ lines: [String]) -> String? {
@@ -60,6 +77,8 @@ final class LocalStage {
     init(plan: Plan, files: LocalFiles, stop: StopSignals) throws(CommandFailure) {
         self.files = files
         self.stop = stop
+        socket = Self.socket(in: files.directory)
+        if let socket { try Self.checkIsFree(socket, files.directory) }
         kafka = try LocalProcess.kafka(
             port: plan.kafkaPort,
             topics: [
@@ -81,9 +100,10 @@ final class LocalStage {
         simulatorAddress = addresses[0]
         sandboxAddress = sandbox
         self.page = page
-        try files.write(
-            Self.configuration(plan, kafka: bootstrapServers, simulator: simulatorAddress, sandbox: sandbox)
-                .text(), to: Self.configurationFile)
+        var configuration = Self.configuration(
+            plan, kafka: bootstrapServers, simulator: simulatorAddress, sandbox: sandbox)
+        configuration.socket = socket
+        try files.write(configuration.text(), to: Self.configurationFile)
         worker = try LocalProcess.worker(files: files)
         _ = try worker.waitUntilReady(files, stop: stop)
     }
@@ -107,18 +127,20 @@ final class LocalStage {
     struct Sample {
         /// Name of the device.
         var device: String
+        /// Name of the worker's app.
+        var app: String
         var bundle: String
         var token: String
     }
 
-    /// Lines with all addresses and a first push.
+    /// Lines with all addresses, a first push and a first command.
     /// - Parameter sample: nil: no token is known.
     func hints(_ sample: Sample?) -> [String] {
         var lines = [
             "page     \(page)", "kafka    \(bootstrapServers), topic \(Self.jobsTopic)",
             "apns     https://localhost:\(Self.port(simulatorAddress))   authority: \(files.path("ca.pem"))",
             "sandbox  https://localhost:\(Self.port(sandboxAddress))",
-            "worker   configuration and logs: \(files.directory)", "",
+            "worker   configuration and logs: \(files.directory)", "ctl      \(controlHint)", "",
         ]
         if let sample {
             lines += [
@@ -126,8 +148,38 @@ final class LocalStage {
                 "  sluice produce --bootstrap-servers \(bootstrapServers) --topic \(sample.bundle) --alert 'Hello' \\",
                 "    --device-token \(sample.token)", "",
             ]
+            if let socket {
+                let option = "--socket \(Self.quotedForShell(socket))"
+                lines += [
+                    "Pause its app, and resume it:", "",
+                    "  sluice ctl pause app \(sample.app) \(option)",
+                    "  sluice ctl resume app \(sample.app) \(option)", "",
+                ]
+            }
         }
         return lines + ["Ctrl-C ends all."]
+    }
+
+    /// Command that shows the worker's switches, or the reason why there is none.
+    private var controlHint: String {
+        guard let socket else {
+            return "none, because a socket in the directory would have a path of more than "
+                + "\(Configuration.mostSocketBytes) bytes; choose a shorter --directory, or TMPDIR"
+        }
+        return "sluice ctl status --socket \(Self.quotedForShell(socket))"
+    }
+
+    /// Returns a path as a word of a shell's command, in quotes where the shell needs them.
+    static func quotedForShell(_ path: String) -> String {
+        let isPlain = path.utf8.allSatisfy {
+            switch $0 {
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
+                UInt8(ascii: "0")...UInt8(ascii: "9"):
+                true
+            default: "-_./+,:@%".utf8.contains($0)
+            }
+        }
+        return isPlain ? path : "'" + path.replacing("'", with: "'\\''") + "'"
     }
 
     static let stopped = CommandFailure(.failure, "stopped")
