@@ -73,6 +73,7 @@ enum StoreDocument {
     /// Purges: rewriting of files, after which no file has removed data of erased devices.
     static func of(_ purges: PurgeStatus) -> [String: Any] {
         var document: [String: Any] = [
+            "opening": purges.opening,
             "pending": purges.pending.sorted { $0.key < $1.key }.map {
                 [
                     "partition": Int($0.key), "since": StoreSummary.time($0.value.since),

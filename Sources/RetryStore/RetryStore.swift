@@ -48,8 +48,11 @@ public final class RetryStore: Sendable {
     public let directory: String
     /// Identity of this database: 16 hexadecimal digits, constant over its life.
     public var identity: String {
-        let hash = hasher.notification(APNSID(high: 0, low: 0))
-        let digits = String(hash, radix: 16)
+        Self.name(of: hasher.notification(APNSID(high: 0, low: 0)))
+    }
+    /// Returns 16 hexadecimal digits.
+    static func name(of number: UInt64) -> String {
+        let digits = String(number, radix: 16)
         return String(repeating: "0", count: 16 - digits.count) + digits
     }
     /// See ``Settings/isChangelogBacked``.

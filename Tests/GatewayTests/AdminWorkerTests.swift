@@ -76,6 +76,7 @@ struct AdminWorkerTests {
             let purges = try endpoint.get("/store").json["purges"] as? [String: Any]
             #expect(purges?["completed"] as? Int == purged.count && purges?["failed"] as? Int == 0)
             #expect((purges?["pending"] as? [Any])?.isEmpty == true && purges?["last"] is [String: Any])
+            #expect((purges?["opening"] as? String)?.count == 16)
             for wrong in ["all=2", "wait=yes", "partition=1"] {
                 #expect(try endpoint.get("/commands/store/purge?\(wrong)").status == 400)
             }

@@ -96,6 +96,21 @@ import Testing
         }
     }
 
+    @Test func purgeOfAllPartitionsIsAwaited() throws {
+        try withBed { bed in
+            var options = WorkerOptions(more: "store: {directory: store, changelog: off}")
+            options.environment = ["SLUICE_ADMIN__SOCKET": bed.directory.file("admin.sock")]
+            let worker = try bed.start(options)
+            let socket = ["--socket", bed.directory.file("admin.sock")]
+            let purge = try control(["purge", "--all", "--wait"] + socket)
+            #expect(purge.exit == .status(0), "\(purge.standardError)")
+            #expect(purge.standardOutput == "purging \(bed.partitions) partitions\npurged\n")
+            let unneeded = try control(["purge", "--wait"] + socket)
+            #expect(unneeded.standardOutput == "no partition has erased data\n")
+            try worker.end()
+        }
+    }
+
     @Test func commandsOverTCPNeedTheToken() throws {
         try withBed { bed in
             let token = try bed.directory.write("0123456789abcdef-x\n", to: "token")

@@ -225,6 +225,7 @@ import Testing
 
     @Test func theNeedSurvivesAReopening() throws {
         let directory = try TemporaryDirectory("store")
+        var openings: Set<String> = []
         for isChangelogBacked in [false, true] {
             do {
                 let store = try makeStore(directory, isChangelogBacked: isChangelogBacked)
@@ -240,6 +241,7 @@ import Testing
                 let store = try makeStore(directory, isChangelogBacked: isChangelogBacked)
                 defer { store.close() }
                 #expect(store.purges.pending.keys.sorted() == [4] && store.purges.completed == 0)
+                openings.insert(store.purges.opening)
             }
             do {
                 // The delay counts from the removal on, and is over by now.
@@ -254,7 +256,9 @@ import Testing
                 directory, isChangelogBacked: isChangelogBacked, purgeAfter: .milliseconds(1))
             defer { store.close() }
             #expect(store.purges.pending.isEmpty, "the record is gone")
+            openings.insert(store.purges.opening)
         }
+        #expect(openings.count == 4, "each opening has a name of its own")
     }
 
     @Test func onlyAPartitionThatHasTheStateNeedsAPurge() throws {

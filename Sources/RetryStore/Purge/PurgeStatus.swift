@@ -19,6 +19,8 @@ public struct PurgeStatus: Sendable, Equatable {
         public var isRequested: Bool
     }
 
+    /// Name of the store's opening: 16 hexadecimal digits, random. Requests and counts end with the opening.
+    public var opening = ""
     /// Longest time between a removal and the begin of its purge, in milliseconds.
     public var delay: Int64 = 0
     /// Partitions that need a purge, the one under way included.

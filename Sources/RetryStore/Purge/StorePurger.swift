@@ -24,6 +24,8 @@ final class StorePurger: TimerHandler, Sendable {
     }
 
     let loop: EventLoop
+    /// See ``PurgeStatus/opening``.
+    private let opening = RetryStore.name(of: .random(in: .min ... .max))
     /// Longest time between a removal and the begin of its purge, in milliseconds.
     private let delay: Int64
     private let state: Mutex<State>
@@ -59,7 +61,7 @@ final class StorePurger: TimerHandler, Sendable {
     var status: PurgeStatus {
         state.withLock { state in
             var status = PurgeStatus()
-            status.delay = delay
+            (status.opening, status.delay) = (opening, delay)
             (status.pending, status.current) = (state.schedule.pending, state.schedule.current)
             (status.completed, status.failed, status.last) = (state.completed, state.failed, state.last)
             return status

@@ -22,7 +22,7 @@ struct ControlCommand: ParsableCommand {
               0   done
               1   the worker refused the command, or gave no answer
               64  the command line is wrong
-              75  in force on this worker, but not kept yet; the worker goes on trying
+              75  in force on this worker, but not kept yet; the worker goes on trying. Or a purge whose end is unknown
               78  section admin of the configuration is wrong, or takes no commands
             """,
         subcommands: [
@@ -91,7 +91,8 @@ struct ControlCommand: ParsableCommand {
             discussion: """
                 Without this command the worker purges within store.purge-after of an erasure. A purge covers what has left \
                 the store before: first wait for the outcomes of the event `erase`, and for the next commit of offsets. \
-                GET /store lists partitions that need a purge.
+                GET /store lists partitions that need a purge. After a restart in the middle, --wait ends with status 75, \
+                because the worker's new process doesn't know the request: repeat the command.
                 """)
 
         @Flag(help: "Purge all partitions, also those without erased data.") var all = false
@@ -100,24 +101,32 @@ struct ControlCommand: ParsableCommand {
 
         func run() throws {
             let before = try PurgeProgress(options.send("GET", "/store"))
-            let count = try PurgeProgress.requested(
+            let partitions = try PurgeProgress.requested(
                 options.send("POST", "/store/purge", all ? [(name: "all", value: "1")] : []))
-            guard count > 0 else {
+            guard !partitions.isEmpty else {
                 Terminal.output("no partition has erased data")
                 return
             }
-            Terminal.output("purging \(Numbers.counted(count, "partition"))")
-            while wait {
-                let progress = try PurgeProgress(options.send("GET", "/store"))
-                if progress.failed > before.failed {
-                    throw CommandFailure(
-                        .failure, "\(progress.failure ?? "a purge failed"); the worker tries again later")
-                }
-                if progress.requested == 0 {
+            Terminal.output("purging \(Numbers.counted(partitions.count, "partition"))")
+            guard wait else { return }
+            var waiting = PurgeWait(before, partitions)
+            let began = ContinuousClock.now
+            while true {
+                switch waiting.next(try look(), at: ContinuousClock.now - began) {
+                case .wait: usleep(200_000)
+                case .purged:
                     Terminal.output("purged")
                     return
+                case .end(let status, let message): throw CommandFailure(status, message)
                 }
-                usleep(200_000)
+            }
+        }
+
+        private func look() throws -> PurgeWait.Look {
+            do {
+                return .progress(try PurgeProgress(options.send("GET", "/store")))
+            } catch let failure as CommandFailure where failure.status == .failure {
+                return .silence(failure.message)
             }
         }
     }
@@ -282,44 +291,6 @@ struct ControlOptions: ParsableArguments {
 struct ControlAnswer {
     var status: Int
     var text: String
-}
-
-/// Purges of a worker's store.
-struct PurgeProgress {
-    /// Partitions whose requested purge hasn't ended.
-    let requested: Int
-    /// Purges that have failed.
-    let failed: Int
-    /// Cause for which the last purge failed; nil: the last purge succeeded, or there was none.
-    let failure: String?
-
-    /// - Throws: `CommandFailure` when the answer isn't that of a worker's `/store`.
-    init(_ answer: ControlAnswer) throws {
-        guard let purges = try Self.document(answer)["purges"] as? [String: Any],
-            let pending = purges["pending"] as? [[String: Any]], let failed = purges["failed"] as? Int
-        else { throw Self.foreign }
-        requested = pending.count { $0["requested"] as? Bool == true }
-        self.failed = failed
-        failure = (purges["last"] as? [String: Any])?["error"] as? String
-    }
-
-    /// Returns the number of partitions that a command has the worker purge.
-    /// - Throws: `CommandFailure` when the answer isn't a worker's.
-    static func requested(_ answer: ControlAnswer) throws -> Int {
-        guard let partitions = try document(answer)["partitions"] as? [Any] else { throw foreign }
-        return partitions.count
-    }
-
-    private static var foreign: CommandFailure {
-        CommandFailure(.failure, "the answer is not a worker's; check the address")
-    }
-
-    private static func document(_ answer: ControlAnswer) throws -> [String: Any] {
-        guard
-            let document = try? JSONSerialization.jsonObject(with: Data(answer.text.utf8)) as? [String: Any]
-        else { throw foreign }
-        return document
-    }
 }
 
 /// Text for people of a worker's switches.
