@@ -50,7 +50,8 @@ public final class RetryStore: Sendable {
     public var identity: String {
         Self.name(of: hasher.notification(APNSID(high: 0, low: 0)))
     }
-    /// Returns 16 hexadecimal digits.
+
+    /// Returns a number as 16 hexadecimal digits.
     static func name(of number: UInt64) -> String {
         let digits = String(number, radix: 16)
         return String(repeating: "0", count: 16 - digits.count) + digits
