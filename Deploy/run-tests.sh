@@ -18,15 +18,17 @@ mkdir -p "$directory" && : >"$output" || exit 1
 
 # On a terminal, one line that is rewritten each second; elsewhere, a line each minute.
 progress() {
-    local interval=60 passed last
+    local interval=60 started passed last
     [ -t 1 ] && interval=1
     # Waits without a child process, which would outlive this one.
     exec 7<> <(:)
     # Ends with the script, also when the script is killed.
     while ! read -r -t "$interval" -u 7 && kill -0 $$ 2>/dev/null; do
+        # Tests that block their threads are reported as passed when all have ended.
+        started=$(grep -cE '^◇ Test ("|[A-Za-z0-9_]+\()' "$output")
         passed=$(grep -cE '^✔ Test ("|[A-Za-z0-9_]+\()' "$output")
         last=$(tail -n 1 "$output" | tr -d '\r' | cut -c 1-60)
-        grep -q '^◇ Test run started' "$output" && last="$passed tests passed"
+        grep -q '^◇ Test run started' "$output" && last="$started tests started, $passed tests passed"
         if [ -t 1 ]; then printf '\r\033[K%s: %s' "$name" "$last"; else printf '%s: %s\n' "$name" "$last"; fi
     done
 }
