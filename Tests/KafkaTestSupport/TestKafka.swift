@@ -84,6 +84,39 @@ public final class TestKafka {
         cluster?.suspend()
     }
 
+    /// Lets a suspended Kafka answer again. The cluster must be the test's own.
+    public func resume() { cluster?.signal(SIGCONT) }
+
+    /// Kills Kafka's process for good, suspended or not. The cluster must be the test's own.
+    public func kill() throws {
+        precondition(cluster != nil, "other tests need these brokers")
+        cluster?.signal(SIGKILL)
+        try cluster?.wait()
+    }
+
+    /// Bytes that clients have sent to Kafka's process and that it has not read: the evidence that a suspended Kafka owes
+    /// an answer. Reads the system's tables. 0 for real brokers.
+    public var unreadBytes: Int {
+        // Foundation's readers by path take one page of such a file.
+        guard let cluster, let file = FileHandle(forReadingAtPath: "/proc/net/tcp"),
+            let bytes = try? file.readToEnd()
+        else { return 0 }
+        let table = String(decoding: bytes, as: UTF8.self)
+        let files = "/proc/\(cluster.identifier)/fd"
+        let sockets = Set(
+            ((try? FileManager.default.contentsOfDirectory(atPath: files)) ?? []).compactMap {
+                try? FileManager.default.destinationOfSymbolicLink(atPath: "\(files)/\($0)")
+            })
+        return table.split(separator: "\n").dropFirst().reduce(0) { sum, line in
+            // Number, addresses, state (0A: listens), "tx_queue:rx_queue", timers, retransmits, user, timeout, inode.
+            let fields = line.split(separator: " ", omittingEmptySubsequences: true)
+            guard fields.count > 9, fields[3] != "0A", sockets.contains("socket:[\(fields[9])]"),
+                let unread = fields[4].split(separator: ":").last
+            else { return sum }
+            return sum + (Int(unread, radix: 16) ?? 0)
+        }
+    }
+
     /// Properties of a client with short waits.
     public var clientProperties: KafkaProperties {
         var properties = KafkaProperties(bootstrapServers: bootstrapServers)

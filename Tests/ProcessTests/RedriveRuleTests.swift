@@ -83,6 +83,59 @@ struct RedriveLedgerTests {
         #expect(ledger.decide(place: try place("dl/0/9"), source: try place("jobs/0/2")) == .inDoubt)
     }
 
+    /// A topic of dead letters that was created anew, perhaps with fewer partitions, has other dead letters at the same
+    /// places.
+    @Test func anotherDeadLetterAtThePlaceIsSent() throws {
+        var ledger = RedriveLedger()
+        apply(&ledger, "dl/0/1", try Self.entry(.done, "jobs/0/1"))
+        apply(&ledger, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
+        #expect(ledger.state(of: try place("dl/0/1"), source: try place("jobs/0/7")) == nil)
+        #expect(ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/7")) == .send)
+        #expect(ledger.decide(place: try place("dl/0/2"), source: try place("jobs/0/8")) == .send)
+        // The former jobs are known by their sources.
+        #expect(ledger.decide(place: try place("dl/0/3"), source: try place("jobs/0/1")) == .sameJob)
+        #expect(ledger.decide(place: try place("dl/0/4"), source: try place("jobs/0/2")) == .inDoubt)
+        // The jobs topic may be new, too.
+        let entry = RedriveEntry(
+            state: .done, source: try place("jobs/0/5"), identity: Self.old, destination: "jobs",
+            atMilliseconds: 1, run: "r")
+        apply(&ledger, "dl/0/5", String(decoding: entry.json, as: UTF8.self))
+        var new = Self.old
+        new.createdMilliseconds = 2_000
+        let place = try place("dl/0/5")
+        #expect(ledger.decide(place: place, source: entry.source, identity: Self.old) == .redriven)
+        #expect(ledger.decide(place: place, source: entry.source, identity: new) == .send)
+    }
+
+    /// A ledger that got more partitions has older entries of a place in another partition, which may be read later.
+    @Test func theLatestEntryOfAllPartitionsCounts() throws {
+        func entry(_ state: RedriveState, _ at: Int64) throws -> [UInt8] {
+            RedriveEntry(
+                state: state, source: try place("jobs/0/1"), destination: "jobs", atMilliseconds: at, run: "r"
+            ).json
+        }
+        func read(_ entries: [([UInt8]?, Int32)]) throws -> RedriveLedger.Verdict {
+            var ledger = RedriveLedger()
+            for (value, partition) in entries {
+                Array("dl/0/1".utf8).withUnsafeBytes { key in
+                    guard let value else {
+                        return ledger.apply(
+                            key: key, value: nil, partition: partition, timestampMilliseconds: 9)
+                    }
+                    value.withUnsafeBytes { ledger.apply(key: key, value: $0, partition: partition) }
+                }
+            }
+            return ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/1"))
+        }
+        let (failed, done) = (try entry(.failed, 10), try entry(.done, 20))
+        #expect(try read([(done, 1), (failed, 0)]) == .redriven)
+        #expect(try read([(failed, 0), (done, 1)]) == .redriven)
+        #expect(try read([(done, 1), (nil, 0)]) == .redriven)
+        // Within a partition the order of the log counts, whatever the clocks were.
+        #expect(try read([(done, 1), (failed, 1)]) == .send)
+        #expect(try read([(done, 1), (nil, 1)]) == .send)
+    }
+
     private static let old = RedriveIdentity(
         apnsID: APNSID(text: "123e4567-e89b-12d3-a456-426614174000"), createdMilliseconds: 1_000)
 
@@ -134,7 +187,10 @@ struct RedriveLedgerTests {
         apply(&ledger, "dl/0/1", try Self.entry(.done, "jobs/0/1"))
         apply(&ledger, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
         func after(_ text: String) throws -> RedriveState {
-            .afterFailure(before: ledger.state(of: try place(text)))
+            .afterFailure(
+                before: ledger.state(
+                    of: try place(text),
+                    source: try place(text.replacingOccurrences(of: "dl", with: "jobs"))))
         }
         #expect(try after("dl/0/1") == .done && after("dl/0/2") == .intent && after("dl/0/3") == .failed)
     }
@@ -548,6 +604,22 @@ struct PaceTests {
         #expect(!patience.isOver)
     }
 
+    @Test func aStopShortensTheWaitOnce() {
+        let begin = ContinuousClock.now
+        /// Returns whether a wait is over at these times.
+        func over(_ longest: Duration, isStopping: Bool, _ times: Duration...) -> [Bool] {
+            var wait = AnswerWait(longest, now: begin)
+            return times.map { wait.isOver(isStopping: isStopping, now: begin + $0) }
+        }
+        #expect(over(.seconds(60), isStopping: false, .seconds(59), .seconds(60)) == [false, true])
+        let end = .seconds(20) + AnswerWait.afterStop
+        #expect(
+            over(.seconds(60), isStopping: true, .seconds(20), end - .milliseconds(1), end)
+                == [false, false, true])
+        // A stop never makes a wait longer.
+        #expect(over(.seconds(1), isStopping: true, .milliseconds(999), .seconds(1)) == [false, true])
+    }
+
     @Test func runsWithOneLedgerShareAnIdentifier() {
         #expect(RedriveRun.transactionalID(ledger: "l") == "sluice-redrive-l")
     }
@@ -612,6 +684,35 @@ struct RedriveWriterTests {
         #expect(ends.count == 8 && ends.values.allSatisfy { $0 == .redriven })
         let values = try records(kafka, "jobs").compactMap(\.valueText)
         #expect(Set(values) == Set((0..<8).map { "\($0)" }))
+    }
+
+    /// Kafka stands still between two batches. A stop ends the wait, however long the patience is.
+    @Test(arguments: [(true, false), (false, false), (true, true), (false, true)])
+    func aBatchWithoutAnswersEndsInTime(transactions: Bool, isStopped: Bool) throws {
+        let kafka = try TestKafka([("jobs", 1), ("ledger", 1)], isOwn: true)
+        var ends: [Int64: RedriveEnd] = [:]
+        var isStopping = false
+        let writer = try RedriveWriter(
+            RedriveWriter.Settings(
+                properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers),
+                ledger: kafka.topic("ledger"), transactionalID: transactions ? "redrive" : nil, run: "r",
+                patience: .seconds(isStopped ? 3_600 : 1)),
+            isStopping: { isStopping }, ended: { ends[$0.place.offset] = $1 })
+        for number in 0..<4 { try writer.add(try item(number, topic: kafka.topic("jobs"), before: nil)) }
+        try writer.flush()
+        kafka.suspend()
+        defer { kafka.resume() }
+        isStopping = isStopped
+        for number in 4..<8 { try writer.add(try item(number, topic: kafka.topic("jobs"), before: nil)) }
+        let failure = #expect(throws: CommandFailure.self) { try writer.flush() }
+        #expect(failure?.status == .unavailable)
+        let message = failure?.message ?? ""
+        #expect(message.contains("at \(kafka.bootstrapServers)") && message.contains("check the brokers"))
+        #expect(message.contains(isStopped ? "before the stop" : "within 1 s"), "\(message)")
+        #expect((0..<4).allSatisfy { ends[$0] == .redriven })
+        // A commit without an answer may have been carried out. A job without its intent wasn't produced.
+        #expect((4..<8).allSatisfy { ends[$0] == (transactions ? .unanswered : .failed) })
+        writer.close()
     }
 
     @Test func aJobThatIsRefusedAloneFailsAndKeepsItsState() throws {

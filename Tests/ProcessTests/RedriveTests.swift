@@ -6,15 +6,17 @@ import TestSupport
 import Testing
 
 /// Kafka with the topics of a redrive.
-private struct RedriveBed {
+struct RedriveBed {
     static let partitions = 4
     let kafka: TestKafka
 
-    init() throws {
-        kafka = try TestKafka([
-            ("jobs", Self.partitions), ("dead-letters", Self.partitions), ("outcomes", Self.partitions),
-            ("dead-letters-ledger", 1), ("outcomes-ledger", 1),
-        ])
+    /// - Parameter isOwn: excludes real brokers, for a test that stops Kafka.
+    init(isOwn: Bool = false) throws {
+        kafka = try TestKafka(
+            [
+                ("jobs", Self.partitions), ("dead-letters", Self.partitions), ("outcomes", Self.partitions),
+                ("dead-letters-ledger", 1), ("outcomes-ledger", 1),
+            ], isOwn: isOwn)
     }
 
     /// Starts a redrive of dead letters.
@@ -29,8 +31,8 @@ private struct RedriveBed {
         ]
     }
 
-    func redrive(_ more: String...) throws -> Report {
-        Report(try ChildProcess.run(Executables.sluice, arguments + more))
+    func redrive(_ more: String...) throws -> RedriveReport {
+        RedriveReport(try ChildProcess.run(Executables.sluice, arguments + more))
     }
 
     /// Produces dead letters whose keys are their numbers.
@@ -73,7 +75,7 @@ private struct RedriveBed {
 }
 
 /// End of `sluice redrive --json`.
-private struct Report {
+struct RedriveReport {
     let exit: ChildProcess.Exit
     let error: String
     private let document: [String: Any]
@@ -306,8 +308,8 @@ struct RedriveTests {
             let id = "123e4567-e89b-12d3-a456-426614174000"
             try bed.kafka.produce(to: "outcomes", [forged(100_000, id: id), forged(3, id: id)])
             let path = try bed.directory.write(bed.configuration(), to: "redrive.yaml")
-            func redrive(_ more: String...) throws -> Report {
-                Report(
+            func redrive(_ more: String...) throws -> RedriveReport {
+                RedriveReport(
                     try ChildProcess.run(
                         Executables.sluice,
                         [
@@ -363,8 +365,8 @@ struct RedriveTests {
             let hash = try sluice("config", "token-hash", path, input: "\(deviceToken.uppercased())\n")
             #expect(hash.exit == .status(0) && hash.standardOutput == outcome.deviceToken + "\n")
             #expect(outcome.isTokenHashed)
-            func redrive(_ arguments: String...) throws -> Report {
-                Report(
+            func redrive(_ arguments: String...) throws -> RedriveReport {
+                RedriveReport(
                     try ChildProcess.run(
                         Executables.sluice, ["redrive", "-c", path, "--json"] + arguments))
             }

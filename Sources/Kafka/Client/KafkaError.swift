@@ -49,6 +49,13 @@ extension KafkaError {
     public static let reportsMissing = KafkaError(
         RD_KAFKA_RESP_ERR__TIMED_OUT, "records of the transaction are not acknowledged")
 
+    /// Records that a producer has sent were not acknowledged in time.
+    public static func notAcknowledged(_ count: Int) -> KafkaError {
+        KafkaError(
+            RD_KAFKA_RESP_ERR__TIMED_OUT,
+            "\(count) \(count == 1 ? "record is" : "records are") not acknowledged in time")
+    }
+
     /// A record was not read in time.
     public static func timedOut(reading place: some CustomStringConvertible) -> KafkaError {
         KafkaError(RD_KAFKA_RESP_ERR__TIMED_OUT, "no answer about \(place)")

@@ -88,6 +88,8 @@ struct ConfiguredKafkaOptions: ParsableArguments {
 struct KafkaCluster {
     let bootstrapServers: String
     var properties: KafkaProperties
+    /// Longest wait for an answer about a topic or a group; a query's own limit may be shorter.
+    var patience = Duration.seconds(60)
 
     init(bootstrapServers: String) {
         self.bootstrapServers = bootstrapServers
@@ -112,6 +114,11 @@ struct KafkaCluster {
         }
     }
 
+    /// Returns a query's limit in milliseconds, at least 1 and at most the patience.
+    func limit(_ milliseconds: Int32) -> Int32 {
+        max(1, min(milliseconds, Int32(clamping: Int64(patience / .milliseconds(1)))))
+    }
+
     /// Makes sure that a topic exists before anything depends on it.
     /// - Returns: the topic's number of partitions.
     func partitionCount(of topic: String) throws(CommandFailure) -> Int {
@@ -126,7 +133,7 @@ struct KafkaCluster {
     func existingPartitionCount(of topic: String) throws(CommandFailure) -> Int? {
         do throws(KafkaError) {
             return try KafkaAdmin(properties: properties)
-                .partitionCount(of: topic, timeoutMilliseconds: 5_000)
+                .partitionCount(of: topic, timeoutMilliseconds: limit(5_000))
         } catch {
             let failure = CommandFailure(kafka: error)
             if failure.status == .configuration { throw failure }

@@ -25,7 +25,8 @@ struct RedriveCommand: ParsableCommand {
             second redrive with the same ledger fences the first. Without transactions an entry is written before the job and \
             after it; a killed run leaves jobs in doubt, which later runs report.
 
-            The command ends at the topic's end as of its start. SIGINT ends it early: what is done is in the ledger.
+            The command ends at the topic's end as of its start. SIGINT ends it early: what is done is in the ledger. When \
+            Kafka doesn't answer within --timeout, the command reports what was done. Run it again for the rest.
 
             CONDITIONS
               Different fields of --where must all match; of one field, any value.
@@ -79,6 +80,12 @@ struct RedriveCommand: ParsableCommand {
     @Flag(help: "Report what would be redriven, and change nothing.")
     var dryRun = false
 
+    @Option(
+        help: ArgumentHelp(
+            "Longest wait for an answer of Kafka, 1 to 3600. A batch waits for up to three answers.",
+            valueName: "seconds"))
+    var timeout = 60
+
     @Option(help: ArgumentHelp("Highest number of jobs per second, 0.001 to 1000000.", valueName: "jobs/s"))
     var rate: Double?
 
@@ -113,6 +120,7 @@ struct RedriveCommand: ParsableCommand {
         }
         _ = try kinds()
         try Pace.validate(rate)
+        guard (1...3_600).contains(timeout) else { throw ValidationError("--timeout: 1 to 3600 seconds") }
         for (option, name) in [("--topic", topic), ("--to", to), ("--ledger", ledger)] {
             guard let name, !TopicPartition.isTopicName(name) else { continue }
             throw ValidationError("\(option): `\(name)` is no name of a topic")
@@ -193,7 +201,8 @@ struct RedriveCommand: ParsableCommand {
         } catch {
             throw ValidationError(error.text)
         }
-        let cluster = try kafka.cluster(configuration?.kafka)
+        var cluster = try kafka.cluster(configuration?.kafka)
+        cluster.patience = .seconds(timeout)
         var producer = KafkaProperties([
             (name: "partitioner", value: "murmur2_random"), (name: "linger.ms", value: "5"),
         ])

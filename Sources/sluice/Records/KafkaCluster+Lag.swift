@@ -8,10 +8,12 @@ extension KafkaCluster {
         do throws(KafkaError) {
             let admin = try KafkaAdmin(properties: properties)
             return try (0..<Int32(count)).map { (partition) throws(KafkaError) in
-                try admin.watermarks(of: TopicPartition(topic, partition))
+                try admin.watermarks(
+                    of: TopicPartition(topic, partition), timeoutMilliseconds: limit(10_000))
             }
         } catch {
-            throw CommandFailure(.unavailable, "Kafka: \(error)")
+            throw CommandFailure(
+                .unavailable, "can't look up the ends of topic \(topic) at \(bootstrapServers): \(error)")
         }
     }
 
@@ -36,7 +38,7 @@ extension KafkaCluster {
             properties["group.id"] = group
             let consumer = try KafkaConsumer(properties: properties, topics: []) { _ in }
             defer { consumer.close() }
-            return try consumer.committed(partitions, timeoutMilliseconds: 10_000)
+            return try consumer.committed(partitions, timeoutMilliseconds: limit(10_000))
         } catch {
             throw CommandFailure(.unavailable, "Kafka: \(error)")
         }

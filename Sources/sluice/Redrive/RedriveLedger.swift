@@ -144,6 +144,17 @@ struct RedriveLedger: Sendable {
         var state: RedriveState
         var source: RecordAddress?
         var mark: Mark
+        /// Partition of the ledger that has the entry.
+        var partition: Int32
+        /// Time of the entry in milliseconds since the epoch.
+        var atMilliseconds: Int64
+
+        /// Returns whether the entry may be of this job. Another job has the place when the topic of dead letters or
+        /// outcomes was created anew.
+        func fits(_ source: RecordAddress, _ mark: Mark) -> Bool {
+            guard let own = self.source else { return true }
+            return own == source && self.mark.fits(mark)
+        }
     }
 
     private let exceptions: Exceptions
@@ -161,24 +172,34 @@ struct RedriveLedger: Sendable {
     /// Number of places that the ledger knows.
     var count: Int { entries.count }
 
-    /// Takes a record of the ledger topic, in the order of its partition.
-    /// - Parameter value: nil for a tombstone, which forgets the place. An unreadable value counts as an intent, so that the
-    ///   job isn't sent twice.
-    mutating func apply(key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?) {
+    /// Takes a record of the ledger topic, in the order of its partition. A ledger that got more partitions has entries of
+    /// one place in several; the latest by its time counts.
+    ///
+    /// - Parameters:
+    ///   - value: nil for a tombstone, which forgets the place. An unreadable value counts as an intent, so that the job
+    ///     isn't sent twice.
+    ///   - timestampMilliseconds: time of the record since the epoch, for a value that names no time.
+    mutating func apply(
+        key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?, partition: Int32 = 0,
+        timestampMilliseconds: Int64 = -1
+    ) {
         guard let key,
             let place = RecordAddress(text: String(decoding: key, as: UTF8.self)).map({ shared($0) })
         else {
             unreadable += 1
             return
         }
-        guard let value else {
+        let document = value.map { LedgerDocument($0) }
+        let at = document?.atMilliseconds ?? timestampMilliseconds
+        if let before = entries[place], before.partition != partition, before.atMilliseconds > at { return }
+        guard let document else {
             if let entry = entries.removeValue(forKey: place) { count(entry, by: -1) }
             return
         }
-        let document = LedgerDocument(value)
         let state = document.state ?? .intent
         let entry = Entry(
-            state: state, source: document.source.map { shared($0) }, mark: Mark(document.identity))
+            state: state, source: document.source.map { shared($0) }, mark: Mark(document.identity),
+            partition: partition, atMilliseconds: at)
         if let before = entries.updateValue(entry, forKey: place) { count(before, by: -1) }
         count(entry, by: 1)
     }
@@ -195,8 +216,14 @@ struct RedriveLedger: Sendable {
         if jobs[source]?.isUnused == true { jobs[source] = nil }
     }
 
-    /// State of a dead letter or outcome; nil: none.
-    func state(of place: RecordAddress) -> RedriveState? { entries[place]?.state }
+    /// State of a dead letter or outcome of this job; nil: none.
+    func state(
+        of place: RecordAddress, source: RecordAddress, identity: RedriveIdentity = RedriveIdentity()
+    ) -> RedriveState? { state(place, source, Mark(identity)) }
+
+    private func state(_ place: RecordAddress, _ source: RecordAddress, _ mark: Mark) -> RedriveState? {
+        entries[place].flatMap { $0.fits(source, mark) ? $0.state : nil }
+    }
 
     /// Decides about a dead letter or outcome. A job that is to be sent counts as taken by this run from now on.
     mutating func decide(
@@ -217,7 +244,7 @@ struct RedriveLedger: Sendable {
     private func verdict(_ place: RecordAddress, _ source: RecordAddress, _ mark: Mark) -> Verdict {
         let others = jobs[source]?.sum(mark)
         if others?.isTaken == true { return .sameJob }
-        switch entries[place]?.state {
+        switch state(place, source, mark) {
         case .done: return exceptions.contains(.again) ? .send : .redriven
         case .intent: return exceptions.contains(.inDoubt) ? .send : .inDoubt
         case .failed, nil: break
@@ -244,11 +271,13 @@ private struct LedgerDocument {
     var state: RedriveState?
     var source: RecordAddress?
     var identity = RedriveIdentity()
+    var atMilliseconds: Int64?
 
     init(_ json: UnsafeRawBufferPointer) {
         let members = (try? JSONSerialization.jsonObject(with: Data(json))) as? [String: Any]
         state = (members?["state"] as? String).flatMap { RedriveState(rawValue: $0) }
         source = (members?["source"] as? String).flatMap { RecordAddress(text: $0) }
+        atMilliseconds = (members?["at"] as? Int).map { Int64($0) }
         identity.apnsID = (members?["apns-id"] as? String).flatMap { APNSID(text: $0) }
         identity.createdMilliseconds = (members?["created-at"] as? Int).map { Int64($0) }
         identity.timestampMilliseconds = (members?["source-timestamp"] as? Int).map { Int64($0) }

@@ -30,6 +30,9 @@ final class RedriveRun {
         var producerProperties: KafkaProperties
         /// Replicas of a ledger topic that is created; -1: the brokers' default.
         var replicationFactor: Int
+
+        /// Longest wait for an answer of the brokers.
+        var patience: Duration { cluster.patience }
     }
 
     /// Most candidates that wait for the records at their sources.
@@ -81,12 +84,13 @@ final class RedriveRun {
         let writer =
             try settings.isDryRun
             ? nil
-            : RedriveWriter(writerSettings) { [self] item, end in
+            : RedriveWriter(writerSettings, isStopping: { [stop] in stop.isRequested }) { [self] item, end in
                 ended(item, end)
             }
         defer {
             firstFault = firstFault ?? writer?.firstError?.description
             writer?.close()
+            if !isComplete { progress.clear() }
         }
         // After the fencing, so that the entries of a run that was fenced are seen.
         if hasLedger { try readLedger() }
@@ -122,7 +126,8 @@ final class RedriveRun {
         guard let milliseconds else { return Array(repeating: nil, count: partitions) }
         do throws(KafkaError) {
             return try KafkaAdmin(properties: settings.cluster.properties).offsets(
-                of: settings.topic, partitions: partitions, from: milliseconds)
+                of: settings.topic, partitions: partitions, from: milliseconds,
+                timeoutMilliseconds: settings.cluster.limit(15_000))
         } catch {
             throw CommandFailure(kafka: error)
         }
@@ -145,7 +150,7 @@ final class RedriveRun {
         RedriveWriter.Settings(
             properties: settings.producerProperties, ledger: settings.ledger,
             transactionalID: settings.usesTransactions ? Self.transactionalID(ledger: settings.ledger) : nil,
-            run: identifier, rate: settings.rate)
+            run: identifier, rate: settings.rate, patience: settings.patience)
     }
 
     /// Returns the identifier that runs with the same ledger share, so that one of them fences the other.
@@ -160,7 +165,8 @@ final class RedriveRun {
         let difference: TopicDifference?
         do throws(KafkaError) {
             let admin = try KafkaAdmin(properties: settings.cluster.properties)
-            if try admin.partitionCount(of: settings.ledger) == nil {
+            let limit = settings.cluster.limit(10_000)
+            if try admin.partitionCount(of: settings.ledger, timeoutMilliseconds: limit) == nil {
                 if settings.isDryRun { return false }
                 try admin.createTopics([
                     NewTopic(
@@ -174,8 +180,10 @@ final class RedriveRun {
         } catch {
             throw CommandFailure(
                 .unavailable,
-                "the ledger \(settings.ledger): \(error); create it with cleanup.policy=compact, or name another by --ledger"
-            )
+                "the ledger \(settings.ledger) at \(settings.cluster.bootstrapServers): \(error); "
+                    + (error.isRetriable
+                        ? "check the brokers, and run the command again"
+                        : "create it with cleanup.policy=compact, or name another by --ledger"))
         }
         if let difference { throw CommandFailure(.configuration, "\(difference)") }
         return true
@@ -197,10 +205,12 @@ final class RedriveRun {
         let reader = try TopicReader(
             topic: settings.ledger, start: .beginning, stopsAtEnd: true, cluster: settings.cluster)
         defer { reader.close() }
-        var patience = Patience()
+        var patience = Patience(longest: settings.patience)
         while !reader.isAtEnd, !stop.isRequested {
             try poll(reader, of: settings.ledger, &patience) { record in
-                ledger.apply(key: record.key, value: record.value)
+                ledger.apply(
+                    key: record.key, value: record.value, partition: record.partition,
+                    timestampMilliseconds: record.timestampMilliseconds)
             }
             progress.show(fraction: nil) { "reading the ledger: \(Numbers.counted(reader.count, "record"))" }
         }
@@ -226,7 +236,9 @@ final class RedriveRun {
         guard patience.isOver else { return }
         throw CommandFailure(
             .unavailable,
-            "no record of \(topic) within a minute; check the brokers, and run the command again")
+            "no record of \(topic) from Kafka at \(settings.cluster.bootstrapServers) within "
+                + "\(Numbers.fixed(settings.patience / .seconds(1), 0)) s; check the brokers, and run the command again"
+        )
     }
 
     // MARK: Dead letters and outcomes
@@ -236,7 +248,7 @@ final class RedriveRun {
             topic: settings.topic, start: .offsets(ranges.map(\.lowerBound)), stopsAtEnd: true,
             cluster: settings.cluster, bounds: ranges.map(\.upperBound))
         defer { reader.close() }
-        var patience = Patience()
+        var patience = Patience(longest: settings.patience)
         while !reader.isAtEnd, !stop.isRequested {
             try poll(reader, of: settings.topic, &patience) { take($0) }
             try handOver(writer)
@@ -293,7 +305,8 @@ final class RedriveRun {
         do {
             made = try RedriveItem(
                 record, of: facts, destination: settings.destination,
-                before: ledger.state(of: facts.place), partitions: partitionCount)
+                before: ledger.state(of: facts.place, source: facts.source, identity: facts.identity),
+                partitions: partitionCount)
         } catch {
             if lookupFailure == nil { lookupFailure = error }
             return
@@ -377,13 +390,16 @@ final class RedriveRun {
         do throws(KafkaError) {
             let admin = try KafkaAdmin(properties: settings.cluster.properties)
             for topic in Set(partitions.map(\.topic)) {
-                guard TopicPartition.isTopicName(topic), let count = try admin.partitionCount(of: topic)
+                guard TopicPartition.isTopicName(topic),
+                    let count = try admin.partitionCount(
+                        of: topic, timeoutMilliseconds: settings.cluster.limit(10_000))
                 else {
                     continue
                 }
                 for partition in partitions where partition.topic == topic && Int(partition.partition) < count
                 {
-                    marks[partition] = try admin.watermarks(of: partition)
+                    marks[partition] = try admin.watermarks(
+                        of: partition, timeoutMilliseconds: settings.cluster.limit(10_000))
                 }
             }
         } catch {

@@ -16,6 +16,8 @@ enum RedriveEnd: String, CaseIterable, Sendable {
     case differs
     /// The job would only expire again.
     case expired
+    /// Kafka didn't report whether the job was produced.
+    case unanswered
     /// The job could not be produced.
     case failed
 
@@ -30,6 +32,9 @@ enum RedriveEnd: String, CaseIterable, Sendable {
         case .differs: "skipped: the record at the source is another job"
         case .expired:
             "skipped: expired meanwhile, so the push would only expire again (--outcomes …,expired)"
+        case .unanswered:
+            "unanswered: Kafka didn't acknowledge them; the next run redrives them, or reports them as in doubt or "
+                + "redriven before"
         case .failed: "failed: not produced"
         }
     }

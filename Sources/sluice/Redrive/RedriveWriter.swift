@@ -14,8 +14,8 @@ final class RedriveWriter {
     static let mostRecords = 500
     /// Bytes of records from which a batch is written.
     static let mostBytes = 4 << 20
-    /// Longest wait for Kafka's answers to a batch, in milliseconds.
-    private static let timeout: Int32 = 60_000
+    /// Length of a single wait for reports, in milliseconds. A request to stop is seen in between.
+    private static let slice: Int32 = 100
 
     /// Settings of a writer.
     struct Settings {
@@ -27,6 +27,11 @@ final class RedriveWriter {
         var run: String
         /// Highest number of jobs per second; nil: no limit. A batch is at most a second's worth.
         var rate: Double?
+        /// Longest wait for the answers to a step; a batch has up to three steps.
+        var patience = Duration.seconds(60)
+
+        /// Brokers of the properties, for messages.
+        var brokers: String { properties["bootstrap.servers"] ?? "" }
     }
 
     private let settings: Settings
@@ -38,6 +43,10 @@ final class RedriveWriter {
     private var batchBytes = 0
     /// Takes each item with its end, when it is known.
     private let ended: (RedriveItem, RedriveEnd) -> Void
+    /// Returns whether a stop is requested. Answers on their way are then awaited for a short time only.
+    private let isStopping: () -> Bool
+    /// Number of the present step. Late reports of an earlier step have another.
+    private var stepNumber: UInt = 0
     /// Error of the first record that could not be produced; nil: none.
     private(set) var firstError: KafkaError?
 
@@ -49,8 +58,12 @@ final class RedriveWriter {
         /// Whether the brokers refused a record for its size or that of its batch.
         var isTooLarge: [Bool]
         var error: KafkaError?
+        /// True when answers did not arrive in time.
+        var isSilent = false
+        private let step: UInt
 
-        init(_ count: Int) {
+        init(_ count: Int, step: UInt) {
+            self.step = step
             isDelivered = Array(repeating: false, count: count)
             isUnwritten = Array(repeating: false, count: count)
             isTooLarge = Array(repeating: false, count: count)
@@ -62,9 +75,12 @@ final class RedriveWriter {
             isTooLarge[index] = false
         }
 
+        /// Returns the word that leads a record's report to its number.
+        func opaque(_ number: Int) -> UInt { step << 32 | UInt(number) }
+
         mutating func take(_ report: borrowing DeliveryReport) {
-            let index = Int(report.opaque)
-            guard isDelivered.indices.contains(index) else { return }
+            let index = Int(report.opaque & 0xFFFF_FFFF)
+            guard report.opaque >> 32 == step, isDelivered.indices.contains(index) else { return }
             if report.isDelivered {
                 isDelivered[index] = true
                 return
@@ -77,9 +93,15 @@ final class RedriveWriter {
     }
 
     /// Connects, and with transactions fences an earlier run that is still alive. Read the ledger afterwards.
-    /// - Parameter ended: called on this thread, inside of the calls below.
-    init(_ settings: Settings, ended: @escaping (RedriveItem, RedriveEnd) -> Void) throws(CommandFailure) {
+    /// - Parameters:
+    ///   - isStopping: returns whether a stop is requested; called on this thread.
+    ///   - ended: called on this thread, inside of the calls below.
+    init(
+        _ settings: Settings, isStopping: @escaping () -> Bool = { false },
+        ended: @escaping (RedriveItem, RedriveEnd) -> Void
+    ) throws(CommandFailure) {
         self.settings = settings
+        self.isStopping = isStopping
         self.ended = ended
         let report: @Sendable (KafkaProducerEvent) -> Void = { event in
             if case .error(let error) = event { Terminal.error("sluice: Kafka: \(error)") }
@@ -98,11 +120,12 @@ final class RedriveWriter {
             throw CommandFailure(kafka: error)
         }
         if let failure = try step({ (transactions) throws(KafkaError) in try transactions.initialize() }) {
-            throw CommandFailure(
-                .unavailable,
-                "Kafka: \(failure); a user needs the rights Write and Describe on the transactional identifier "
+            let advice =
+                failure.error.isRefusal || failure.error.isUnsupported
+                ? "a user needs the rights Write and Describe on the transactional identifier "
                     + "\(settings.transactionalID ?? ""), and brokers without transactions need --no-transactions"
-            )
+                : Self.advice
+            throw CommandFailure(.unavailable, "Kafka at \(settings.brokers): \(failure); \(advice)")
         }
     }
 
@@ -133,6 +156,13 @@ final class RedriveWriter {
         if let transactions { transactions.close() } else { producer.close() }
     }
 
+    private static let advice = "check the brokers, and run the command again"
+
+    private func newReports(_ count: Int) -> Reports {
+        stepNumber &+= 1
+        return Reports(count, step: stepNumber & 0xFFFF_FFFF)
+    }
+
     // MARK: Transactions
 
     private func writeTransaction(_ items: [RedriveItem]) throws(CommandFailure) {
@@ -143,10 +173,11 @@ final class RedriveWriter {
             if let failure = try step({ (transactions) throws(KafkaError) in
                 try transactions.beginTransaction()
             }) {
+                items.forEach { ended($0, .failed) }
                 throw fault(failure)
             }
             // Even numbers are jobs, odd ones their entries.
-            var reports = Reports(items.count * 2)
+            var reports = newReports(items.count * 2)
             var failure: TransactionFailure?
             /// Job that the producer itself refuses for its size.
             var refused: Int?
@@ -162,28 +193,44 @@ final class RedriveWriter {
                 }
             }
             if failure == nil {
-                failure = try step(reports: &reports) { (transactions) throws(KafkaError) in
-                    try transactions.commit()
+                do throws(CommandFailure) {
+                    failure = try step(reports: &reports) { (transactions) throws(KafkaError) in
+                        try transactions.commit()
+                    }
+                } catch {
+                    items.forEach { ended($0, .unanswered) }
+                    throw error
                 }
             }
             guard let failure else {
                 for item in items { ended(item, .redriven) }
                 return
             }
-            guard case .abortable(let error) = failure else { throw fault(failure) }
-            if let failure = try step(
-                reports: &reports,
-                { (transactions) throws(KafkaError) in
-                    try transactions.abort()
-                })
-            {
+            guard case .abortable(let error) = failure else {
+                // A fenced producer's transaction is aborted. Of another one, only the ledger knows.
+                items.forEach { ended($0, failure.error.isFenced ? .failed : .unanswered) }
                 throw fault(failure)
+            }
+            do throws(CommandFailure) {
+                let aborting = try step(reports: &reports) { (transactions) throws(KafkaError) in
+                    try transactions.abort()
+                }
+                if let aborting { throw fault(aborting) }
+            } catch {
+                // Without a commit the coordinator aborts the transaction.
+                items.forEach { ended($0, .failed) }
+                throw error
             }
             if refused == nil, reports.isTooLarge.contains(true) {
                 // Brokers refuse batches, so that one job can be at fault, or none.
                 if items.count > 1 {
                     let half = items.count / 2
-                    try writeTransaction(Array(items[..<half]))
+                    do throws(CommandFailure) {
+                        try writeTransaction(Array(items[..<half]))
+                    } catch {
+                        items[half...].forEach { ended($0, .failed) }
+                        throw error
+                    }
                     return try writeTransaction(Array(items[half...]))
                 }
                 refused = 0
@@ -192,8 +239,11 @@ final class RedriveWriter {
                 firstError = firstError ?? reports.error ?? error
                 ended(items.remove(at: refused), .failed)
             } else if attempts >= 5 {
+                items.forEach { ended($0, .failed) }
                 throw CommandFailure(
-                    .unavailable, "Kafka refuses the transaction again and again: \(reports.error ?? error)")
+                    .unavailable,
+                    "Kafka at \(settings.brokers) refuses the transaction again and again: "
+                        + "\(reports.error ?? error); \(Self.advice)")
             }
         }
     }
@@ -205,7 +255,9 @@ final class RedriveWriter {
                 "another `sluice redrive` of the same topic has begun, and Kafka has fenced this one; what this run "
                     + "has committed is in the ledger")
         }
-        return CommandFailure(.unavailable, "Kafka: \(failure)")
+        return CommandFailure(
+            .unavailable,
+            "Kafka at \(settings.brokers): \(failure); \(Self.advice): the ledger has what is committed")
     }
 
     /// Runs a step of the transactions to its end; does nothing without transactions. Repeats a step as long as it can be
@@ -213,7 +265,7 @@ final class RedriveWriter {
     private func step(
         _ start: (TransactionalProducer) throws(KafkaError) -> Void
     ) throws(CommandFailure) -> TransactionFailure? {
-        var reports = Reports(0)
+        var reports = newReports(0)
         return try step(reports: &reports, start)
     }
 
@@ -221,19 +273,25 @@ final class RedriveWriter {
         reports: inout Reports, _ start: (TransactionalProducer) throws(KafkaError) -> Void
     ) throws(CommandFailure) -> TransactionFailure? {
         guard let transactions else { return nil }
-        let deadline = ContinuousClock.now + .milliseconds(Int(Self.timeout))
+        var wait = AnswerWait(settings.patience)
         while true {
             do throws(KafkaError) {
                 try start(transactions)
             } catch {
                 throw CommandFailure(kafka: error)
             }
-            guard let result = transactions.wait(timeoutMilliseconds: Self.timeout, { reports.take($0) })
-            else {
+            var answer: TransactionResult?
+            while answer == nil {
+                answer = transactions.wait(timeoutMilliseconds: Self.slice) { reports.take($0) }
+                guard answer == nil, wait.isOver(isStopping: isStopping()) else { continue }
                 throw CommandFailure(
-                    .unavailable, "Kafka's transaction coordinator didn't answer within a minute")
+                    .unavailable,
+                    "Kafka's transaction coordinator at \(settings.brokers) didn't answer \(withinTime); "
+                        + "\(Self.advice): the ledger has what is committed")
             }
-            guard case .retriable = result.failure, .now < deadline else { return result.failure }
+            guard case .retriable = answer?.failure, !wait.isOver(isStopping: isStopping()) else {
+                return answer?.failure
+            }
             usleep(200_000)
         }
     }
@@ -242,21 +300,23 @@ final class RedriveWriter {
 
     private func writeInSteps(_ items: [RedriveItem]) throws(CommandFailure) {
         var items = items
+        var entries: [(RedriveItem, RedriveState)] = []
         let intents = try writeEntries(items.map { ($0, .intent) })
-        // Without its intent a job isn't produced.
-        for index in items.indices.reversed() where !intents.isDelivered[index] {
-            firstError = firstError ?? intents.error
-            ended(items.remove(at: index), .failed)
+        firstError = firstError ?? intents.error
+        // Without its intent a job isn't produced. While Kafka is silent, no job is.
+        for index in items.indices.reversed() where !intents.isDelivered[index] || intents.isSilent {
+            let item = items.remove(at: index)
+            ended(item, .failed)
+            // The ledger may have the intent of a job that wasn't produced.
+            if intents.isDelivered[index] || !intents.isUnwritten[index] {
+                entries.append((item, .afterFailure(before: item.before)))
+            }
         }
-        guard !items.isEmpty else {
-            throw CommandFailure(
-                .unavailable, "Kafka took no entry of the ledger: \(intents.error.map { "\($0)" } ?? "")")
-        }
+        guard !items.isEmpty else { throw noIntents(intents, try retract(entries)) }
         let reports = try deliver(items.count) { (index, reports) throws(CommandFailure) in
             try produce(items[index], number: index, &reports)
         }
         firstError = firstError ?? reports.error
-        var entries: [(RedriveItem, RedriveState)] = []
         for (index, item) in items.enumerated() {
             if reports.isDelivered[index] {
                 entries.append((item, .done))
@@ -268,17 +328,43 @@ final class RedriveWriter {
         var inDoubt = 0
         for (index, item) in items.enumerated() {
             let end: RedriveEnd =
-                reports.isDelivered[index] ? .redriven : reports.isUnwritten[index] ? .failed : .inDoubt
-            if end == .inDoubt { inDoubt += 1 }
+                reports.isDelivered[index] ? .redriven : reports.isUnwritten[index] ? .failed : .unanswered
+            if end == .unanswered { inDoubt += 1 }
             ended(item, end)
         }
         inDoubt += noted.isDelivered.count { !$0 }
         if inDoubt > 0 {
             throw CommandFailure(
                 .unavailable,
-                "Kafka didn't acknowledge \(Numbers.counted(inDoubt, "record")) in time, so later runs report as many "
-                    + "jobs as in doubt: \((reports.error ?? noted.error).map { "\($0)" } ?? "no answer")")
+                "Kafka at \(settings.brokers) didn't acknowledge \(Numbers.counted(inDoubt, "record")) "
+                    + "\(withinTime), so later runs report up to as many jobs as in doubt: "
+                    + "\((reports.error ?? noted.error).map { "\($0)" } ?? "no answer"); \(Self.advice)")
         }
+    }
+
+    /// Tries to note jobs that were not produced, because their intents may be in the ledger.
+    /// - Returns: the number of jobs that stay in doubt.
+    private func retract(_ entries: [(RedriveItem, RedriveState)]) throws(CommandFailure) -> Int {
+        if entries.isEmpty || isStopping() { return entries.count }
+        return try writeEntries(entries).isDelivered.count { !$0 }
+    }
+
+    private func noIntents(_ intents: Reports, _ inDoubt: Int) -> CommandFailure {
+        let doubt =
+            inDoubt == 0
+            ? ""
+            : "; a later run may report up to \(Numbers.grouped(inDoubt)) as in doubt, but none was produced"
+        return CommandFailure(
+            .unavailable,
+            "Kafka at \(settings.brokers) took no entry of the ledger \(settings.ledger)"
+                + (intents.isSilent ? " \(withinTime)" : "") + ", so the batch was not produced"
+                + (intents.error.map { ": \($0)" } ?? "") + "; \(Self.advice)\(doubt)")
+    }
+
+    /// Limit of a step, for messages.
+    private var withinTime: String {
+        isStopping()
+            ? "before the stop" : "within \(Numbers.fixed(settings.patience / .seconds(1), 0)) s"
     }
 
     private func writeEntries(_ entries: [(RedriveItem, RedriveState)]) throws(CommandFailure) -> Reports {
@@ -294,10 +380,14 @@ final class RedriveWriter {
     private func deliver(
         _ count: Int, _ queue: (Int, inout Reports) throws(CommandFailure) -> KafkaError?
     ) throws(CommandFailure) -> Reports {
-        var reports = Reports(count)
+        var reports = newReports(count)
         /// Error of the first record that the producer itself refuses; nil: none.
         var refusal: KafkaError?
         func add(_ index: Int) throws(CommandFailure) {
+            guard !reports.isSilent else {
+                reports.isUnwritten[index] = true
+                return
+            }
             guard let error = try queue(index, &reports) else { return }
             reports.isUnwritten[index] = true
             refusal = refusal ?? error
@@ -308,9 +398,9 @@ final class RedriveWriter {
         let refused = reports.isTooLarge.indices.filter {
             reports.isTooLarge[$0] && reports.isUnwritten[$0]
         }
-        guard refused.count > 1 else { return reports }
+        guard refused.count > 1, !reports.isSilent else { return reports }
         reports.error = refusal
-        for index in refused {
+        for index in refused where !reports.isSilent {
             reports.forget(index)
             try add(index)
             flush(&reports)
@@ -318,14 +408,19 @@ final class RedriveWriter {
         return reports
     }
 
+    /// Waits for the reports of what was queued. Drops the rest when the wait is over.
     private func flush(_ reports: inout Reports) {
-        do throws(KafkaError) {
-            try producer.flush(timeoutMilliseconds: Self.timeout) { reports.take($0) }
-        } catch {
-            if reports.error == nil { reports.error = error }
-            // Late reports would be taken for those of the next step.
-            producer.purge { reports.take($0) }
+        var wait = AnswerWait(settings.patience)
+        while !reports.isSilent {
+            do throws(KafkaError) {
+                return try producer.flush(timeoutMilliseconds: Self.slice) { reports.take($0) }
+            } catch {
+                guard wait.isOver(isStopping: isStopping()) else { continue }
+                reports.isSilent = true
+                reports.error = reports.error ?? .notAcknowledged(producer.queued)
+            }
         }
+        producer.purge { reports.take($0) }
     }
 
     // MARK: Records
@@ -360,7 +455,7 @@ final class RedriveWriter {
         partition: Int32, number: Int, _ reports: inout Reports
     ) throws(CommandFailure) -> KafkaError? {
         let topic = try topic(name)
-        let deadline = ContinuousClock.now + .milliseconds(Int(Self.timeout))
+        var wait = AnswerWait(settings.patience)
         while true {
             let result = withBytes(key) { key in
                 withBytes(value) { value in
@@ -371,7 +466,7 @@ final class RedriveWriter {
                         }
                     }
                     return producer.produce(
-                        topic, key: key, value: value, headers: list, opaque: UInt(number),
+                        topic, key: key, value: value, headers: list, opaque: reports.opaque(number),
                         partition: partition)
                 }
             }
@@ -382,9 +477,9 @@ final class RedriveWriter {
                 return reports.error ?? .reportsMissing
             case .queueFull:
                 producer.pollDeliveryReports(timeoutMilliseconds: 50) { reports.take($0) }
-                guard .now < deadline else {
-                    throw CommandFailure(.unavailable, "Kafka acknowledged no record within a minute")
-                }
+                guard wait.isOver(isStopping: isStopping()) else { continue }
+                reports.isSilent = true
+                return .notAcknowledged(producer.queued)
             }
         }
     }

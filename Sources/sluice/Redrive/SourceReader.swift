@@ -4,6 +4,7 @@ import SluiceModel
 /// Reads the records of many places, each partition in the order of its offsets. Joins no group. One thread; calls block.
 final class SourceReader {
     private let consumer: KafkaConsumer
+    private let cluster: KafkaCluster
     private let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 500)
     private let events: Events
 
@@ -16,6 +17,7 @@ final class SourceReader {
     }
 
     init(_ cluster: KafkaCluster) throws(CommandFailure) {
+        self.cluster = cluster
         var properties = cluster.properties
         properties["group.id"] = "sluice-tools"
         properties["enable.partition.eof"] = "true"
@@ -56,7 +58,7 @@ final class SourceReader {
         } catch {
             throw CommandFailure(kafka: error)
         }
-        var patience = Patience()
+        var patience = Patience(longest: cluster.patience)
         while !plan.isFinished, !stop.isRequested {
             let begin = ContinuousClock.now
             let count = consumer.poll(into: buffer, timeoutMilliseconds: 100)
@@ -92,7 +94,8 @@ final class SourceReader {
             if patience.isOver {
                 throw CommandFailure(
                     .unavailable,
-                    "no record of the jobs' topic within a minute; check the brokers, and run the command again"
+                    "no record of the jobs' topic from Kafka at \(cluster.bootstrapServers) within "
+                        + "\(Numbers.fixed(cluster.patience / .seconds(1), 0)) s; check the brokers, and run the command again"
                 )
             }
         }

@@ -1,0 +1,138 @@
+import Foundation
+import KafkaTestSupport
+import TestSupport
+import Testing
+
+/// `sluice redrive` as a process, while Kafka stands still or is gone.
+@Suite("Redrive, while Kafka is away")
+struct RedriveOutageTests {
+    private static let modes = ["--transactions", "--no-transactions"]
+    /// Dead letters of a test; more than a run redrives until Kafka is away.
+    private static let total = 1_500
+    /// Jobs per second, and so of a batch.
+    private static let batch = 250
+
+    private func bed() throws -> RedriveBed {
+        let bed = try RedriveBed(isOwn: true)
+        try bed.produce(0..<Self.total, rule: "json")
+        return bed
+    }
+
+    /// Starts a redrive, suspends Kafka when a batch is redriven, and waits until Kafka owes an answer.
+    private func suspendInTheMiddle(
+        _ bed: RedriveBed, _ mode: String, _ options: [String] = []
+    ) throws -> ChildProcess {
+        // A long transaction, so that none is aborted: the embedded cluster shows aborted records.
+        let run = try bed.start(
+            [mode] + options + ["--rate", "\(Self.batch)", "-X", "transaction.timeout.ms=120000"])
+        try run.waits(for: "a batch is redriven") { try bed.count("jobs") > Self.batch }
+        bed.kafka.suspend()
+        try eventually("Kafka owes an answer") { bed.kafka.unreadBytes > 0 || !run.isRunning }
+        return run
+    }
+
+    private func report(_ run: ChildProcess) throws -> RedriveReport {
+        let exit = try run.wait()
+        return RedriveReport((exit, run.standardOutput, run.standardError))
+    }
+
+    /// Numbers of the jobs that were produced, in any order.
+    private func numbers(_ bed: RedriveBed) throws -> [String] {
+        try bed.jobs().compactMap { $0.header("x-number") }
+    }
+
+    @Test(arguments: modes)
+    func aRunGoesOnWhenKafkaIsBack(mode: String) throws {
+        let bed = try bed()
+        let run = try suspendInTheMiddle(bed, mode)
+        bed.kafka.resume()
+        let first = try report(run)
+        #expect(first.exit == .status(0), "\(first.error)")
+        #expect(first["redriven"] == Self.total && first["unanswered"] == 0 && first["failed"] == 0)
+        let second = try bed.redrive(mode)
+        #expect(second.exit == .status(0), "\(second.error)")
+        #expect(second["redriven"] == 0 && second["redriven-before"] == Self.total)
+        let numbers = try numbers(bed)
+        #expect(numbers.count == Self.total && Set(numbers).count == Self.total)
+    }
+
+    /// Kafka is away for longer than the command waits. The second run has all that the first one lacks. With transactions
+    /// only real brokers could show it: the embedded cluster keeps parts of a transaction that was never committed.
+    @Test func aSecondRunCompletesWhatASilentKafkaLeft() throws {
+        let bed = try bed()
+        let mode = "--no-transactions"
+        let first = try report(try suspendInTheMiddle(bed, mode, ["--timeout", "1"]))
+        try expectUnfinished(first, bed)
+        bed.kafka.resume()
+        let second = try bed.redrive(mode)
+        #expect(second.exit == .status(0), "\(second.error)")
+        let numbers = try numbers(bed)
+        let inDoubt = try #require(second["in-doubt"])
+        #expect(Set(numbers).count == numbers.count, "a job was sent twice")
+        #expect(numbers.count + inDoubt >= Self.total, "a job was lost without a report")
+        #expect(inDoubt <= Self.batch)
+    }
+
+    @Test(arguments: modes)
+    func aRunEndsWithItsCountsWhenKafkaIsGone(mode: String) throws {
+        let bed = try bed()
+        let run = try suspendInTheMiddle(bed, mode, ["--timeout", "1"])
+        try bed.kafka.kill()
+        try expectUnfinished(try report(run), bed)
+    }
+
+    private func expectUnfinished(_ report: RedriveReport, _ bed: RedriveBed) throws {
+        #expect(report.exit == .status(69), "\(report.error)")
+        let redriven = try #require(report["redriven"])
+        let open = (report["unanswered"] ?? 0) + (report["failed"] ?? 0)
+        // Without a batch on its way, nothing is open.
+        #expect(redriven > 0 && redriven + open <= Self.total, "\(report.error)")
+        #expect(report.error.contains("at \(bed.kafka.bootstrapServers)"), "\(report.error)")
+        #expect(report.error.contains("check the brokers, and run the command again"), "\(report.error)")
+    }
+
+    /// Ctrl-C doesn't wait for the whole time.
+    @Test(arguments: modes)
+    func aStopWhileKafkaIsAwayIsObeyed(mode: String) throws {
+        let bed = try bed()
+        let run = try suspendInTheMiddle(bed, mode, ["--timeout", "3600"])
+        run.signal(SIGINT)
+        let report = try report(run)
+        // Kafka may owe an answer to the reader alone. Nothing is open then.
+        if report.exit == .status(75) { return }
+        try expectUnfinished(report, bed)
+        #expect(report.error.contains("before the stop"), "\(report.error)")
+    }
+
+    /// A run that hasn't begun has nothing to report, but names the topic and the brokers.
+    @Test(arguments: ["--dry-run", "--transactions"])
+    func aSilentKafkaIsReportedAtTheStart(option: String) throws {
+        let bed = try RedriveBed(isOwn: true)
+        bed.kafka.suspend()
+        let report = try bed.redrive(option, "--timeout", "1")
+        #expect(report.exit == .status(69))
+        #expect(
+            report.error.contains(
+                "can't look up topic \(bed.kafka.topic("dead-letters")) at \(bed.kafka.bootstrapServers)"),
+            "\(report.error)")
+        #expect(report["redriven"] == 0)
+    }
+
+    /// Records of the ledger that this version doesn't know are reported, and keep jobs from being sent.
+    @Test func foreignRecordsOfTheLedgerAreReported() throws {
+        let bed = try RedriveBed()
+        try bed.produce(0..<3, rule: "json")
+        let letters = bed.kafka.topic("dead-letters")
+        try bed.kafka.produce(
+            to: "dead-letters-ledger",
+            [NewRecord(key: "no place", value: "x"), NewRecord(value: "x")]
+                + (0..<Int32(RedriveBed.partitions)).map {
+                    NewRecord(key: "\(letters)/\($0)/0", value: "\u{0}not JSON")
+                })
+        let report = try bed.redrive()
+        #expect(report.exit == .status(0), "\(report.error)")
+        #expect(report.error.contains("has 2 records without a ledger's key"), "\(report.error)")
+        #expect((report["in-doubt"] ?? 0) >= 1)
+        #expect((report["in-doubt"] ?? 0) + (report["redriven"] ?? 0) == 3)
+    }
+}
