@@ -207,6 +207,15 @@ struct TraceRuleTests {
         }
         #expect(
             try reply { $0["source"] = ["topic": "jobs", "partition": 1 << 40, "offset": 7] }.pushes.isEmpty)
+        for source in [
+            ["topic": "jobs", "partition": -1, "offset": 7], ["topic": "jobs", "partition": 0, "offset": -2],
+            ["topic": "no topic", "partition": 0, "offset": 7],
+        ] as [[String: Any]] {
+            #expect(try reply { $0["source"] = source }.pushes.isEmpty)
+        }
+        let escape = try reply { $0["text"] = "\u{1B}[2J" + String(repeating: "x", count: 9_000) }
+        #expect(escape.pushes.first?.text.hasPrefix("?[2J") == true)
+        #expect(escape.pushes.first?.text.count == 500)
         let old = WorkerReply(
             worker: "w:1", AdminCall.Answer(status: 404, body: Array("{}".utf8)), record: nil)
         #expect(old.failure?.contains("update") == true)
@@ -216,6 +225,37 @@ struct TraceRuleTests {
                 status: 503, body: Array(#"{"error":"another search is in progress; retry"}"#.utf8)),
             record: nil)
         #expect(busy.isBusy)
+    }
+
+    /// A worker may vanish between two questions. Its first answer stays, and its fault is reported.
+    @Test func laterFaultsOfAWorkerAreReported() throws {
+        var first = try reply { _ in }
+        first.isComplete = true
+        var partial = first
+        partial.isComplete = false
+        var kept = first
+        kept.add(later: first)
+        #expect(kept.isComplete && kept.failure == nil)
+        kept.add(later: partial)
+        #expect(!kept.isComplete && kept.failure == nil)
+        first.add(later: WorkerReply(worker: first.worker, failure: "no answer in time"))
+        first.add(later: WorkerReply(worker: first.worker, failure: "no connection"))
+        #expect(first.failure == "answered, but not to a later question: no answer in time")
+        #expect(!first.isComplete && first.pushes.count == 1)
+    }
+
+    @Test func aMissingEndIsNoFactBeforeAllIsRead() {
+        let job = TracedJob(place)
+        #expect(job.milestones(now: 0).last?.text.contains("no worker that answered has the job") == true)
+        #expect(
+            job.milestones(now: 0, hasReadTopics: false).last?.text
+                == "no outcome was found yet, because topics were not read to their ends")
+        var report = TraceReport(
+            jobs: [], searches: [], replies: [], isLimited: false, isTruncated: false, limit: 1, now: 0)
+        #expect(report.lines.first == "nothing was found")
+        report.replies = [WorkerReply(worker: "w:1", failure: "no connection")]
+        #expect(report.lines.first == "nothing was found, but not everything was searched")
+        #expect(report.workerFailure == "worker w:1: no connection")
     }
 
     @Test func reportNamesWhatIsMissing() {

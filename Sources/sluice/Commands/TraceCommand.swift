@@ -35,7 +35,8 @@ struct TraceCommand: ParsableCommand {
               0   something was found
               1   nothing was found; what was searched is shown
               64  the command line is wrong
-              69  nothing was found, and Kafka or a topic can't be reached
+              69  nothing was found, and Kafka, a topic, or a worker of --url can't be reached
+              75  nothing was found before the stop on request
               78  the configuration is wrong
             """)
 
@@ -69,7 +70,9 @@ struct TraceCommand: ParsableCommand {
     @Option(help: ArgumentHelp("Most records to read in all.", valueName: "records"))
     var limit = 5_000_000
 
-    @Option(help: ArgumentHelp("Longest wait for a worker, 1 to 300.", valueName: "seconds"))
+    @Option(
+        help: ArgumentHelp(
+            "Longest wait for a worker, or for Kafka's next records, 1 to 300.", valueName: "seconds"))
     var timeout = 20
 
     @Option(
@@ -128,12 +131,14 @@ struct TraceCommand: ParsableCommand {
     func run() throws {
         let stop = StopSignals()
         let configuration = try kafka.loadConfigured()
+        var cluster = try kafka.cluster(configuration?.kafka)
+        cluster.patience = .seconds(timeout)
         let topics = configuration?.kafka.topics ?? Configuration.Kafka.Topics()
         let settings = TraceRun.Settings(
             identifier: identifier.flatMap { APNSID(text: $0) }, deviceToken: deviceToken,
             tokenHash: deviceToken.flatMap { Self.tokenHash(of: $0, configuration?.outcomes) },
             workers: TraceWorkers(addresses: try addresses(configuration), patience: .seconds(timeout)),
-            cluster: try kafka.cluster(configuration?.kafka), jobs: jobsTopic ?? topics.jobs,
+            cluster: cluster, jobs: jobsTopic ?? topics.jobs,
             outcomes: outcomesTopic ?? topics.outcomes, deadLetters: deadLettersTopic ?? topics.deadLetters,
             group: configuration?.kafka.groupID, period: try period(now: Self.now), limit: limit)
         let run = TraceRun(settings, stop: stop)
@@ -148,7 +153,12 @@ struct TraceCommand: ParsableCommand {
             for line in report.lines where !Terminal.output(line) { break }
         }
         guard report.jobs.isEmpty else { return }
+        if run.isStopped {
+            throw CommandFailure(.unfinished, "stopped before the end, and nothing was found until then")
+        }
         if let fault = report.kafkaFailure { throw CommandFailure(.unavailable, fault) }
+        // Without --url the worker of this machine is only tried.
+        if !url.isEmpty, let fault = report.workerFailure { throw CommandFailure(.unavailable, fault) }
         throw CommandFailure(.failure)
     }
 

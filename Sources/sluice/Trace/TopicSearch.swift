@@ -23,9 +23,6 @@ final class TopicSearcher {
     private var progress = Progress()
     private let begin = ContinuousClock.now
 
-    /// Longest time without a record or an end of a partition.
-    private static let patience = Duration.seconds(60)
-
     init(_ cluster: KafkaCluster, limit: Int, stop: StopSignals) {
         self.cluster = cluster
         self.stop = stop
@@ -35,6 +32,8 @@ final class TopicSearcher {
     /// Passes `body` the records of a period, in the order of each partition.
     func search(_ topic: String, _ period: RecordPeriod, _ body: (ConsumedRecord) -> Void) -> TopicSearch {
         var search = TopicSearch(topic: topic, period: period)
+        // A lookup could wait for brokers that are away.
+        guard !stop.isRequested else { return search }
         do throws(CommandFailure) {
             try read(topic, period, &search, body)
         } catch {
@@ -57,18 +56,24 @@ final class TopicSearcher {
             topic: topic, start: .offsets(ranges.map(\.lowerBound)), stopsAtEnd: true, cluster: cluster,
             bounds: ranges.map(\.upperBound))
         defer { reader.close() }
-        var lastAnswer = ContinuousClock.now
+        var patience = Patience(longest: cluster.patience)
         while !reader.isAtEnd, left > 0, !stop.isRequested {
             let before = reader.count
+            let start = ContinuousClock.now
             try reader.poll(timeoutMilliseconds: 100) { record in
                 guard left > 0 else { return }
                 left -= 1
                 search.records += 1
                 if period.contains(record.timestampMilliseconds, unstamped: true) { body(record) }
             }
-            if reader.count > before { lastAnswer = .now }
-            guard ContinuousClock.now - lastAnswer < Self.patience else {
-                throw CommandFailure(.unavailable, "no record within a minute; check the brokers")
+            patience.add(.now - start, isAnswered: reader.count > before || reader.isAtEnd)
+            guard !patience.isOver else {
+                throw CommandFailure(
+                    .unavailable,
+                    "no record from Kafka at \(cluster.bootstrapServers) within "
+                        + "\(Numbers.fixed(cluster.patience / .seconds(1), 0)) s, after "
+                        + "\(Numbers.grouped(search.records)) of \(Numbers.counted(total, "record")); check the brokers"
+                )
             }
             let count = search.records
             progress.show(fraction: Double(count) / Double(total)) {
@@ -96,7 +101,8 @@ final class TopicSearcher {
         guard let milliseconds else { return Array(repeating: nil, count: partitions) }
         do throws(KafkaError) {
             return try KafkaAdmin(properties: cluster.properties).offsets(
-                of: topic, partitions: partitions, from: milliseconds)
+                of: topic, partitions: partitions, from: milliseconds,
+                timeoutMilliseconds: cluster.limit(15_000))
         } catch {
             throw CommandFailure(kafka: error)
         }
@@ -106,6 +112,8 @@ final class TopicSearcher {
 
     /// State that the events of a poll change.
     private final class Ends {
+        /// Partition that is read.
+        var partition: TopicPartition?
         var hasEnded = false
         var error: KafkaError?
     }
@@ -127,19 +135,21 @@ final class TopicSearcher {
         do throws(KafkaError) {
             let consumer = try KafkaConsumer(properties: properties, topics: []) { event in
                 switch event {
-                case .endOfPartition: ends.hasEnded = true
-                case .partitionError(_, let error): ends.error = error
+                case .endOfPartition(let partition, _) where partition == ends.partition: ends.hasEnded = true
+                case .partitionError(let partition, let error) where partition == ends.partition:
+                    ends.error = error
                 default: break
                 }
             }
             defer { consumer.close() }
             for place in places where !stop.isRequested {
                 (ends.hasEnded, ends.error) = (false, nil)
+                ends.partition = TopicPartition(place.topic, place.partition)
                 try consumer.assign([
                     TopicPartitionOffset(
                         topic: place.topic, partition: place.partition, start: .offset(place.offset))
                 ])
-                let deadline = ContinuousClock.now + .seconds(15)
+                let deadline = ContinuousClock.now + min(.seconds(15), cluster.patience)
                 var count = 0
                 while count == 0, !ends.hasEnded, ends.error == nil, .now < deadline, !stop.isRequested {
                     count = consumer.poll(into: buffer, timeoutMilliseconds: 100)

@@ -26,6 +26,14 @@ struct TraceReport {
             && replies.allSatisfy { $0.failure == nil && $0.isComplete }
     }
 
+    /// True when all outcomes and dead letters of the period were read, so that a missing end is none.
+    private var hasReadTopics: Bool { searches.allSatisfy { $0.isComplete } }
+
+    /// Fault of the first worker that didn't answer; nil: all did.
+    var workerFailure: String? {
+        replies.first { $0.failure != nil }.map { "worker \($0.worker): \($0.failure ?? "")" }
+    }
+
     /// Fault of the first topic that could not be read; nil: all could.
     var kafkaFailure: String? { searches.first { $0.failure != nil }?.failure ?? readFailure }
 
@@ -38,7 +46,10 @@ struct TraceReport {
             if !lines.isEmpty { lines.append("") }
             lines += self.lines(of: job)
         }
-        if jobs.isEmpty { lines.append("nothing was found") }
+        if jobs.isEmpty {
+            lines.append(
+                isComplete ? "nothing was found" : "nothing was found, but not everything was searched")
+        }
         lines.append("")
         lines.append("searched")
         lines += searched.map { "  \($0)" }
@@ -58,7 +69,7 @@ struct TraceReport {
         var lines = [title, "  job \(job.source): \(job.state)"]
         if job.isGone { lines.append("  the job's record is gone: the topic's retention has removed it") }
         var last: Int64?
-        for milestone in job.milestones(now: now) {
+        for milestone in job.milestones(now: now, hasReadTopics: hasReadTopics) {
             let time = milestone.atMilliseconds.map { Self.time($0) } ?? "now".padded(to: 23)
             var wait = ""
             if let at = milestone.atMilliseconds, let before = last { wait = "+" + Self.span(at - before) }
@@ -94,6 +105,7 @@ struct TraceReport {
                 "the limit of \(Numbers.counted(limit, "record")) ended the search: a larger --limit, or a "
                     + "later --since")
         }
+        if kafkaFailure != nil { list.append("again when Kafka answers: topics were not read to their ends") }
         if isTruncated { list.append("jobs were left out: name one with its apns-id") }
         if jobs.isEmpty, let since = searches.compactMap(\.period.since).min() {
             let age = max(now - since, 0)
@@ -149,7 +161,7 @@ struct TraceReport {
                 "topic": job.source.topic, "partition": Int(job.source.partition),
                 "offset": Int(job.source.offset),
             ] as [String: Any],
-            "milestones": job.milestones(now: now).map { milestone in
+            "milestones": job.milestones(now: now, hasReadTopics: hasReadTopics).map { milestone in
                 var step: [String: Any] = ["event": milestone.event, "text": milestone.text]
                 if let at = milestone.atMilliseconds {
                     step["at"] = Int(at)

@@ -33,7 +33,7 @@ final class TraceRun {
     private var decoder: JobDecoder
     private(set) var book: TraceBook
     private(set) var searches: [TopicSearch] = []
-    /// First answers of the workers, in the order of the addresses.
+    /// First answers of the workers, in the order of the addresses, with the faults of later ones.
     private(set) var replies: [WorkerReply] = []
     /// Cause for which records could not be read at their places; nil without.
     private(set) var readFailure: String?
@@ -55,8 +55,12 @@ final class TraceRun {
     /// True when the limit of records ended the search.
     var isLimited: Bool { searcher.left <= 0 }
 
+    /// True when a stop was requested before the end.
+    var isStopped: Bool { stop.isRequested }
+
     func run() {
-        replies = settings.workers.ask(settings.identifier, deviceToken: settings.deviceToken)
+        replies = settings.workers.ask(
+            settings.identifier, deviceToken: settings.deviceToken, isStopping: { stop.isRequested })
         for reply in replies { book.take(reply) }
         // Jobs end after they were produced, so that only the begin of the period counts for their ends.
         let ends = RecordPeriod(since: settings.period.since, until: nil)
@@ -76,18 +80,26 @@ final class TraceRun {
 
     // MARK: Workers
 
-    /// Workers that have answered. A silent worker would take the whole patience again.
-    private var answering: TraceWorkers {
+    /// Asks the workers that have answered so far. A silent worker would take the whole patience again.
+    private func askAgain(_ identifier: APNSID, record: RecordAddress? = nil) -> [WorkerReply] {
         let silent = Set(replies.filter { $0.failure != nil }.map(\.worker))
-        return TraceWorkers(
+        let workers = TraceWorkers(
             addresses: settings.workers.addresses.filter { !silent.contains("\($0)") },
             patience: settings.workers.patience)
+        let later = workers.ask(
+            identifier, deviceToken: nil, record: record, isStopping: { stop.isRequested })
+        for reply in later {
+            book.take(reply)
+            guard let index = replies.firstIndex(where: { $0.worker == reply.worker }) else { continue }
+            replies[index].add(later: reply)
+        }
+        return later
     }
 
     /// Asks the workers for successors without an outcome.
     private func askForSuccessors() {
         for identifier in book.missing where identifier != settings.identifier && !stop.isRequested {
-            for reply in answering.ask(identifier, deviceToken: nil) { book.take(reply) }
+            _ = askAgain(identifier)
         }
     }
 
@@ -98,8 +110,7 @@ final class TraceRun {
         }
         for job in open.prefix(Self.mostStages) where !stop.isRequested {
             guard let identifier = job.identifier else { continue }
-            for reply in answering.ask(identifier, deviceToken: nil, record: job.source) {
-                book.take(reply)
+            for reply in askAgain(identifier, record: job.source) {
                 guard let stage = reply.stage else { continue }
                 book.note(job.source) { $0.stages.append(stage) }
             }

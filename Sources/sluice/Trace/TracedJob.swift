@@ -121,7 +121,9 @@ struct TracedJob: Sendable {
     }
 
     /// Events in the order of time; the present state follows the past, and what is to come follows the present state.
-    func milestones(now: Int64) -> [Milestone] {
+    ///
+    /// - Parameter hasReadTopics: false when outcomes may be missing, because topics were not read to their ends.
+    func milestones(now: Int64, hasReadTopics: Bool = true) -> [Milestone] {
         var past: [Milestone] = []
         var future: [Milestone] = []
         func add(_ event: String, _ at: Int64?, _ text: String) {
@@ -148,7 +150,7 @@ struct TracedJob: Sendable {
         let order = { (one: Milestone, other: Milestone) in
             (one.atMilliseconds ?? 0) < (other.atMilliseconds ?? 0)
         }
-        return stable(past, order) + present + stable(future, order)
+        return stable(past, order) + present(hasReadTopics) + stable(future, order)
     }
 
     /// Sorts without changing the order of equal times.
@@ -191,7 +193,7 @@ struct TracedJob: Sendable {
     }
 
     /// The present state of a job that has not ended.
-    private var present: [Milestone] {
+    private func present(_ hasReadTopics: Bool) -> [Milestone] {
         guard outcome == nil, deadLetter == nil else { return [] }
         var list = pushes.map { push in
             var text = "\(push.text) (\(push.worker))"
@@ -210,7 +212,9 @@ struct TracedJob: Sendable {
                 list.append(
                     Milestone(
                         atMilliseconds: nil, event: "unknown",
-                        text: "no outcome was found, and no worker that answered has the job"))
+                        text: hasReadTopics
+                            ? "no outcome was found, and no worker that answered has the job"
+                            : "no outcome was found yet, because topics were not read to their ends"))
             }
         }
         return list

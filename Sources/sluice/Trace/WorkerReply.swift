@@ -1,4 +1,5 @@
 import Foundation
+import Kafka
 import SluiceModel
 
 /// A pending push in a worker's answer to `/trace`.
@@ -31,21 +32,23 @@ struct WorkerPush: Sendable {
     /// Reads an element of `pushes`; nil when the element is no push.
     init?(_ element: [String: Any], worker: String) {
         guard let source = element["source"] as? [String: Any], let topic = source["topic"] as? String,
-            let partition = (source["partition"] as? Int).flatMap({ Int32(exactly: $0) }),
-            let offset = source["offset"] as? Int,
+            TopicPartition.isTopicName(topic),
+            let partition = (source["partition"] as? Int).flatMap({ Int32(exactly: $0) }), partition >= 0,
+            let offset = source["offset"] as? Int, offset >= 0,
             let identifier = (element["apns-id"] as? String).flatMap(APNSID.init(text:)),
-            let state = element["state"] as? String
+            let state = (element["state"] as? String).map(WorkerReply.plain)
         else { return nil }
+        func text(_ name: String) -> String? { (element[name] as? String).map(WorkerReply.plain) }
         func time(_ name: String) -> Int64? { (element[name] as? Int).map { Int64($0) } }
         self.worker = worker
         self.source = RecordAddress(topic: topic, partition: partition, offset: Int64(offset))
         self.identifier = identifier
         self.state = state
-        text = element["text"] as? String ?? state
-        self.topic = element["topic"] as? String
-        pushType = element["push-type"] as? String
-        app = element["app"] as? String
-        credential = element["credential"] as? String
+        self.text = text("text") ?? state
+        self.topic = text("topic")
+        pushType = text("push-type")
+        app = text("app")
+        credential = text("credential")
         createdAt = time("created-at")
         polledAt = time("polled-at")
         deliverAt = time("deliver-at")
@@ -56,7 +59,7 @@ struct WorkerPush: Sendable {
         storedUntil = time("stored-until")
         attempts = element["attempts"] as? Int ?? 0
         lastStatus = element["last-status"] as? Int
-        lastReason = element["last-reason"] as? String
+        lastReason = text("last-reason")
         isStored = element["stored"] as? Bool ?? false
     }
 }
@@ -105,7 +108,8 @@ struct WorkerReply: Sendable {
         let document =
             (try? JSONSerialization.jsonObject(with: Data(answer.body))) as? [String: Any] ?? [:]
         guard document["searched"] != nil else {
-            let text = document["error"] as? String ?? "the answer is no document of /trace"
+            let text =
+                (document["error"] as? String).map(Self.plain) ?? "the answer is no document of /trace"
             failure =
                 answer.status == 404
                 ? "status 404: the worker has no /trace; update it" : "status \(answer.status): \(text)"
@@ -116,11 +120,28 @@ struct WorkerReply: Sendable {
         }
         isComplete = document["complete"] as? Bool ?? false
         if let record, let stage = document["record"] as? [String: Any],
-            let state = stage["state"] as? String
+            let state = (stage["state"] as? String).map(Self.plain)
         {
             self.stage = WorkerStage(
-                worker: worker, source: record, state: state, text: stage["text"] as? String ?? state)
+                worker: worker, source: record, state: state,
+                text: (stage["text"] as? String).map(Self.plain) ?? state)
         }
+    }
+
+    /// Takes over what a later answer of the same worker lacks: a fault, or a search that was not complete.
+    mutating func add(later reply: WorkerReply) {
+        isComplete = isComplete && reply.isComplete
+        guard failure == nil, let fault = reply.failure else { return }
+        failure = "answered, but not to a later question: \(fault)"
+    }
+
+    /// Returns text of an answer without control characters, and no longer than 500 characters.
+    static func plain(_ text: String) -> String {
+        var shown = String.UnicodeScalarView()
+        for scalar in text.unicodeScalars.prefix(500) {
+            shown.append(scalar.value < 0x20 || (0x7f...0x9f).contains(scalar.value) ? "?" : scalar)
+        }
+        return String(shown)
     }
 
     /// True when the worker was busy with another search.
