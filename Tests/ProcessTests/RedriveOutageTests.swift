@@ -61,7 +61,7 @@ struct RedriveOutageTests {
     @Test func aSecondRunCompletesWhatASilentKafkaLeft() throws {
         let bed = try bed()
         let mode = "--no-transactions"
-        let first = try report(try suspendInTheMiddle(bed, mode, ["--timeout", "1"]))
+        let first = try report(try suspendInTheMiddle(bed, mode, ["--timeout", "5"]))
         try expectUnfinished(first, bed)
         bed.kafka.resume()
         let second = try bed.redrive(mode)
@@ -76,7 +76,7 @@ struct RedriveOutageTests {
     @Test(arguments: modes)
     func aRunEndsWithItsCountsWhenKafkaIsGone(mode: String) throws {
         let bed = try bed()
-        let run = try suspendInTheMiddle(bed, mode, ["--timeout", "1"])
+        let run = try suspendInTheMiddle(bed, mode, ["--timeout", "5"])
         try bed.kafka.kill()
         try expectUnfinished(try report(run), bed)
     }

@@ -88,14 +88,14 @@ struct TraceOutageTests {
         let kafka = try kafka()
         kafka.suspend()
         let worker = try FaultyEndpoint(.body(pending(kafka)))
-        let found = try trace(kafka, [worker], "--timeout", "1")
+        let found = try trace(kafka, [worker], "--timeout", "5")
         #expect(found.exit == .status(0), "\(found.error)")
         #expect(found.states == ["held"] && found.isComplete == false)
         #expect(found.topics.count == 2 && found.topics.allSatisfy { $0.contains(kafka.bootstrapServers) })
         #expect(found.workers == [""])
 
         let idle = try FaultyEndpoint(.body(Self.nothing))
-        let unknown = try trace(kafka, [idle], "--timeout", "1")
+        let unknown = try trace(kafka, [idle], "--timeout", "5")
         #expect(unknown.exit == .status(69))
         #expect(unknown.states.isEmpty && unknown.topics.count == 3 && unknown.isComplete == false)
         #expect(unknown.error.contains("can't look up topic \(kafka.topic("outcomes"))"), "\(unknown.error)")
@@ -119,7 +119,7 @@ struct TraceOutageTests {
                         """)
             ])
         let worker = try FaultyEndpoint(.body(Self.nothing), .held(Self.nothing))
-        let run = try start(kafka, [worker], ["--timeout", "3"])
+        let run = try start(kafka, [worker], ["--timeout", "5"])
         try worker.waitForRequest()
         try worker.waitForRequest()
         if isKilled { try kafka.kill() } else { kafka.suspend() }
@@ -147,7 +147,7 @@ struct TraceOutageTests {
                 try FaultyEndpoint(.silence), try FaultyEndpoint(.flood),
                 try FaultyEndpoint(.body(pending(kafka))),
             ]
-        let found = try trace(kafka, workers, "--timeout", "3")
+        let found = try trace(kafka, workers, "--timeout", "5")
         #expect(found.exit == .status(0), "\(found.error)")
         #expect(found.states == ["held"] && found.isComplete == false)
         #expect(found.topics == ["", ""])
@@ -166,7 +166,7 @@ struct TraceOutageTests {
         let kafka = try kafka()
         try kafka.produce(to: "jobs", [job(Self.first), job(Self.first), job(Self.first)])
         let worker = try FaultyEndpoint(.body(Self.nothing), .silence)
-        let found = try trace(kafka, [worker], "--timeout", "1")
+        let found = try trace(kafka, [worker], "--timeout", "5")
         #expect(found.exit == .status(0), "\(found.error)")
         #expect(found.states == ["produced", "produced", "produced"] && found.isComplete == false)
         #expect(found.workers == ["answered, but not to a later question: no answer in time"])
@@ -175,12 +175,12 @@ struct TraceOutageTests {
     @Test func nothingFoundWithoutAllNamedWorkersIsNoVerdict() throws {
         let kafka = try kafka()
         let silent = try FaultyEndpoint(.silence)
-        let unknown = try trace(kafka, [silent], "--timeout", "1")
+        let unknown = try trace(kafka, [silent], "--timeout", "5")
         #expect(unknown.exit == .status(69))
         #expect(unknown.error.contains("worker \(silent.address): no answer in time"), "\(unknown.error)")
         #expect(unknown.topics == ["", "", ""] && unknown.isComplete == false)
         let idle = try FaultyEndpoint(.body(Self.nothing))
-        let verdict = try trace(kafka, [idle], "--timeout", "3")
+        let verdict = try trace(kafka, [idle], "--timeout", "5")
         #expect(verdict.exit == .status(1) && verdict.isComplete == true, "\(verdict.error)")
     }
 
