@@ -228,7 +228,7 @@ struct KafkaToolTests {
             "produce", "-b", servers, "--jobs-topic", topic, "--mode", "structured", "--device-token",
             deviceToken, "--kind", "device", "--event", "erase", "--all-partitions")
         #expect(erasure.exit == .status(0), "\(erasure.standardError)")
-        #expect(erasure.standardOutput == "produced to \(topic), 2 partitions\n")
+        #expect(erasure.standardOutput == "produced to \(topic), 2 of 2 partitions\n")
         let reader = try TopicReader(kafka, "jobs", partitions: 2)
         try eventually("each partition has the event") {
             reader.poll()

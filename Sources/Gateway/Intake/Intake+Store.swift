@@ -12,7 +12,9 @@ extension Intake {
         switch action {
         case .open(let attempt): open(attempt)
         case .openCopies(let attempts): openCopies(attempts)
-        case .restore(let attempts): restorer?.restore(parts.begin(attempts))
+        case .restore(let attempts):
+            let starts = parts.begin(attempts)
+            restorer?.restore(starts)
         case .cancel(let partitions):
             parts.cancelRestores(partitions)
             restorer?.cancel(partitions)

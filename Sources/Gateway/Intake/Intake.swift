@@ -42,7 +42,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     /// Commits under way, by librdkafka's reference.
     private var tickets: [UInt64: UInt64] = [:]
     /// Parts of the store that are open.
-    var parts = StoreParts()
+    let parts = StoreParts()
     /// Committed offsets by slot.
     private var committedOffsets: [UInt16: CommittedOffset] = [:]
     /// The store's last failure; nil while the store works.

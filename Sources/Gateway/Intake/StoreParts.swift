@@ -2,7 +2,8 @@ import DeliveryCore
 import RetryStore
 
 /// Parts of the store that an intake has open, by partition, with the facts of their taking over.
-struct StoreParts {
+/// The intake's thread only.
+final class StoreParts {
     /// Parts of assigned partitions, and of partitions still being taken over.
     private var handles: [Int32: StorePartition] = [:]
     /// Marks found when a partition was taken over, until its shards have them.
@@ -15,39 +16,39 @@ struct StoreParts {
     /// Part of a partition; nil when it isn't open.
     func handle(of partition: Int32) -> StorePartition? { handles[partition] }
 
-    mutating func keep(_ handle: StorePartition) { handles[handle.number] = handle }
+    func keep(_ handle: StorePartition) { handles[handle.number] = handle }
 
-    mutating func keep(_ copy: RestorablePartition) {
+    func keep(_ copy: RestorablePartition) {
         keep(copy.handle)
         copyPositions[copy.handle.number] = copy.position?.offset
     }
 
-    mutating func keep(_ found: [RelocationMark], of partition: Int32) { marks[partition] = found }
+    func keep(_ found: [RelocationMark], of partition: Int32) { marks[partition] = found }
 
-    mutating func takeMarks(of partition: Int32) -> [RelocationMark] {
+    func takeMarks(of partition: Int32) -> [RelocationMark] {
         marks.removeValue(forKey: partition) ?? []
     }
 
     /// Releases the part of a partition that isn't assigned any more. Its copy's position stays known.
-    mutating func release(_ partition: Int32) { handles[partition] = nil }
+    func release(_ partition: Int32) { handles[partition] = nil }
 
     /// Releases the part of a partition, and forgets where its copy ends.
-    mutating func forget(_ partition: Int32) {
+    func forget(_ partition: Int32) {
         handles[partition] = nil
         copyPositions[partition] = nil
     }
 
-    mutating func forgetAll(except kept: Set<Int32>) {
+    func forgetAll(except kept: Set<Int32>) {
         for partition in handles.keys where !kept.contains(partition) { forget(partition) }
     }
 
     /// Releases all parts, because the loop has ended.
-    mutating func releaseAll() { handles = [:] }
+    func releaseAll() { handles = [:] }
 
     // MARK: Restores
 
     /// Begins attempts whose partitions are open. Returns what the restorer needs for them.
-    mutating func begin(_ attempts: [PartitionRestore.Attempt]) -> [ChangelogRestorer.Start] {
+    func begin(_ attempts: [PartitionRestore.Attempt]) -> [ChangelogRestorer.Start] {
         attempts.compactMap { attempt in
             guard let handle = handles[attempt.partition] else { return nil }
             restores[attempt.partition] = attempt
@@ -55,13 +56,13 @@ struct StoreParts {
         }
     }
 
-    mutating func cancelRestores(_ partitions: [Int32]) {
+    func cancelRestores(_ partitions: [Int32]) {
         for partition in partitions { restores[partition] = nil }
     }
 
     /// Returns the attempt that the restorer's report is of. Returns nil when the partition was revoked meanwhile, even
     /// if it was assigned again.
-    mutating func restoreEnded(
+    func restoreEnded(
         _ partition: Int32, _ handle: StorePartition? = nil
     ) -> PartitionRestore.Attempt? {
         if let handle, handles[partition] !== handle { return nil }

@@ -103,8 +103,10 @@ struct ProduceCommand: ParsableCommand {
                 try producer.produce(single)
             }
             producer.finish(timeoutMilliseconds: Int32(timeout) * 1_000)
-            if allPartitions, producer.acknowledged == partitions {
-                Terminal.output("produced to \(jobsTopic), \(Numbers.counted(partitions, "partition"))")
+            if allPartitions {
+                Terminal.output(
+                    "produced to \(jobsTopic), \(producer.acknowledged) of \(Numbers.counted(partitions, "partition"))"
+                )
             } else if let position = producer.lastPosition {
                 Terminal.output(
                     "produced to \(jobsTopic), partition \(position.partition), offset \(position.offset)")

@@ -14,7 +14,10 @@ final class LocalFiles {
     var isKept: Bool
     /// Path of the processes' executable; nil: that of this process.
     let executable: String?
+    /// Lock of a directory that was named; nil for a temporary directory.
+    private let lock: DirectoryLock?
 
+    /// Throws when another process has the directory.
     /// - Parameters:
     ///   - directory: a directory that is made if it is absent, and kept; nil: a temporary one.
     ///   - executable: path of the processes' executable; nil: that of this process.
@@ -30,6 +33,7 @@ final class LocalFiles {
                     .unavailable, "can't make the directory \(directory): \(error.localizedDescription)")
             }
             self.directory = URL(filePath: directory).standardizedFileURL.path(percentEncoded: false)
+            lock = try DirectoryLock(self.directory)
             isKept = true
         } else {
             var template = Array(
@@ -39,6 +43,7 @@ final class LocalFiles {
                     .internalError, "can't make a temporary directory: \(String(cString: strerror(errno)))")
             }
             self.directory = String(cString: created)
+            lock = nil
             isKept = false
         }
         guard !FileManager.default.fileExists(atPath: path(Self.keyFile)) else { return }
@@ -67,4 +72,28 @@ final class LocalFiles {
         }
         chmod(path, 0o600)
     }
+}
+
+/// Lock of a directory against another process that would write the same files. The end of the process releases the lock.
+private final class DirectoryLock {
+    private let descriptor: Int32
+
+    init(_ directory: String) throws(CommandFailure) {
+        let path = "\(directory)/lock"
+        descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        guard descriptor >= 0 else {
+            throw CommandFailure(.unavailable, "can't open \(path): \(String(cString: strerror(errno)))")
+        }
+        guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
+            let error = errno
+            close(descriptor)
+            let reason =
+                error == EWOULDBLOCK
+                ? "another process runs in \(directory)"
+                : "can't lock \(path): \(String(cString: strerror(error)))"
+            throw CommandFailure(.unavailable, "\(reason); choose another --directory")
+        }
+    }
+
+    deinit { close(descriptor) }
 }

@@ -59,14 +59,6 @@ final class LocalStage {
         return path.utf8.count <= Configuration.mostSocketBytes ? path : nil
     }
 
-    /// Throws when a worker listens at the socket, because two stages would write the same files.
-    private static func checkIsFree(_ socket: String, _ directory: String) throws(CommandFailure) {
-        let answer = try? AdminCall.send("GET", "/livez", to: .socket(socket), limit: .seconds(2))
-        guard answer != nil else { return }
-        throw CommandFailure(
-            .unavailable, "a worker runs in \(directory) already; choose another --directory")
-    }
-
     /// Address behind a name in the simulator's ready file; nil when the file lacks the name.
     private static func address(_ name: String, _ lines: [String]) -> String? {
         lines.first { $0.hasPrefix("\(name) ") }.map { String($0.dropFirst(name.count + 1)) }
@@ -78,7 +70,6 @@ final class LocalStage {
         self.files = files
         self.stop = stop
         socket = Self.socket(in: files.directory)
-        if let socket { try Self.checkIsFree(socket, files.directory) }
         kafka = try LocalProcess.kafka(
             port: plan.kafkaPort,
             topics: [
