@@ -26,26 +26,24 @@ public enum AdminAccess: Sendable, Equatable {
             case .success(let text): token = text
             case .failure(let fault): return .error(500, "admin.token-file: \(fault.text)")
             }
-            guard token.utf8.count >= Self.leastTokenBytes else {
-                return .error(500, "admin.token-file: the token has fewer than \(Self.leastTokenBytes) bytes")
+            let least = Configuration.Admin.leastTokenBytes
+            guard token.utf8.count >= least else {
+                return .error(500, "admin.token-file: the token has fewer than \(least) bytes")
             }
             let prefix = "bearer "
-            if let authorization, authorization.lowercased().hasPrefix(prefix),
-                Self.isEqual(authorization.dropFirst(prefix.count), token)
-            {
-                return nil
+            let fault: String
+            if let authorization, authorization.lowercased().hasPrefix(prefix) {
+                if Self.isEqual(authorization.dropFirst(prefix.count), token) { return nil }
+                fault = "the token is not that of this worker's admin.token-file"
+            } else {
+                fault =
+                    "the command needs the token of admin.token-file: the field `Authorization: Bearer TOKEN`, or --token-file of `sluice ctl`"
             }
-            var refusal = AdminResponse.error(
-                401,
-                "the command needs the field `Authorization: Bearer TOKEN` with the token of admin.token-file"
-            )
+            var refusal = AdminResponse.error(401, fault)
             refusal.fields = [("WWW-Authenticate", "Bearer")]
             return refusal
         }
     }
-
-    /// Least size of a token, because whoever guesses it can stop all pushes.
-    public static let leastTokenBytes = 16
 
     /// Compares in a time that doesn't depend on the place of the first difference.
     private static func isEqual(_ presented: Substring, _ token: String) -> Bool {

@@ -78,8 +78,8 @@ extension AdminEndpoints {
     func device(_ request: AdminRequest) async -> AdminResponse {
         guard let worker else { return Self.starting }
         guard let store = worker.source.store else { return Self.noStore }
-        guard request.query.count == 1, let token = request.query["token"], StoredDevice.isToken(token) else {
-            return .error(400, "the only parameter is `token`, a device token in hexadecimal digits")
+        guard request.query.count == 1, let token = request.query["token"], DeviceToken.isValid(token) else {
+            return .error(400, "the only parameter is `token`, a device token: \(DeviceToken.grammar)")
         }
         do {
             let counted = try await counted(worker, store)

@@ -24,6 +24,9 @@ extension AdminEndpoints {
         guard let kind = named.first, named.count == 1 else {
             return .error(400, "name one of `all=1`, `app=NAME`, `topic=NAME` and `credential=NAME`")
         }
+        if kind == .all, request.query[kind.rawValue] != "1" {
+            return .error(400, "`all` is 1, or left out")
+        }
         let name = kind == .all ? nil : request.query[kind.rawValue]
         guard let scope = PauseScope(kind, name: name) else {
             return .error(

@@ -98,8 +98,8 @@ extension AdminEndpoints {
                 }
                 wanted.notification = id
             case "token":
-                guard StoredDevice.isToken(value) else {
-                    return .failure(Fault(text: "`token` is a device token in hexadecimal digits"))
+                guard DeviceToken.isValid(value) else {
+                    return .failure(Fault(text: "`token` is a device token: \(DeviceToken.grammar)"))
                 }
                 wanted.deviceToken = Array(value.utf8)
             case "partition":

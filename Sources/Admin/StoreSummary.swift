@@ -191,12 +191,6 @@ public struct StoredDevice: Sendable {
     /// Whether the store has nothing of the device.
     public var isEmpty: Bool { items.isEmpty && states.isEmpty }
 
-    /// Returns whether a text can be a device token at all.
-    public static func isToken(_ text: String) -> Bool {
-        (1...DeviceToken.maximumLength).contains(text.utf8.count)
-            && text.utf8.allSatisfy { isxdigit(Int32($0)) != 0 }
-    }
-
     /// Reads all items and states of a device token.
     /// - Parameter counted: partitions to look into; nil for all.
     public mutating func read(

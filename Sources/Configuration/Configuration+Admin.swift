@@ -12,6 +12,9 @@ extension Configuration {
         /// File with the token that commands to ``listen`` present; nil when none are taken there.
         public var tokenFile: String?
 
+        /// Least size of the token in bytes, because whoever guesses it can stop all pushes.
+        public static let leastTokenBytes = 16
+
         public init(
             listen: ListenAddress? = ListenAddress(host: "127.0.0.1", port: 9464),
             allowedHosts: [String] = [],
@@ -75,7 +78,7 @@ extension Configuration {
         path: String?, environment: [String: String]
     ) throws(ConfigurationError) -> Admin {
         let name = path ?? "environment"
-        var files = FileNames(directory: directory(of: path), mustExist: false)
+        var files = FileNames(directory: directory(of: path), access: .none)
         files.credentialsDirectory = environment["CREDENTIALS_DIRECTORY"]
         let collector = ConfigurationCollector(name: name, files: files)
         let text = if let path { try readText(path) } else { "" }

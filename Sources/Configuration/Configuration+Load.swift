@@ -15,12 +15,16 @@ extension Configuration {
     }
 
     /// Loads a configuration like ``load(path:environment:)``, with the places of its settings.
+    ///
+    /// - Parameter checksFiles: false for a tool beside a worker, which has neither the worker's keys nor the variables of
+    ///   its service. Files whose contents are settings, such as passwords of Kafka, are read in any case.
     public static func loadWithPlaces(
-        path: String?, environment: [String: String] = ProcessInfo.processInfo.environment
+        path: String?, environment: [String: String] = ProcessInfo.processInfo.environment,
+        checksFiles: Bool = true
     ) throws(ConfigurationError) -> (configuration: Configuration, places: SettingPlaces) {
         let text = if let path { try readText(path) } else { "" }
         let files = FileNames(
-            directory: directory(of: path), mustExist: true,
+            directory: directory(of: path), access: checksFiles ? .all : .contents,
             credentialsDirectory: environment["CREDENTIALS_DIRECTORY"].flatMap { $0.isEmpty ? nil : $0 })
         return try interpret(text, name: path ?? "environment", files: files, environment: environment)
     }
@@ -40,7 +44,7 @@ extension Configuration {
         _ text: String, name: String, directory: String = "/", environment: [String: String] = [:]
     ) throws(ConfigurationError) -> Configuration {
         try interpret(
-            text, name: name, files: FileNames(directory: directory, mustExist: false),
+            text, name: name, files: FileNames(directory: directory, access: .none),
             environment: environment
         ).configuration
     }
@@ -76,7 +80,7 @@ extension Configuration {
             credentials: {a: {type: token, keys: [{}]}, b: {type: certificate}, c: {type: token}}
             apps: [{}]
             """
-        let files = FileNames(directory: "/", mustExist: false)
+        let files = FileNames(directory: "/", access: .none)
         let collector = ConfigurationCollector(name: "reference", files: files)
         guard let document = try? ConfigurationValue.parse(specimen, name: "reference") else { return [] }
         _ = read(document, files: files, collector: collector)

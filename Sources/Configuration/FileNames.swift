@@ -2,10 +2,20 @@ import Foundation
 
 /// Meaning of the file names in a configuration.
 struct FileNames {
+    /// Named files that are looked at while a configuration is read.
+    enum Access {
+        /// No file.
+        case none
+        /// Files whose contents are values of the configuration, such as passwords of Kafka.
+        case contents
+        /// All files: each must exist and be readable, so that mistakes show before the first push.
+        case all
+    }
+
     /// Directory that relative names are relative to.
     var directory: String
-    /// Whether each named file must exist and be readable, so that mistakes show before the first push.
-    var mustExist: Bool
+    /// Files that are looked at.
+    var access: Access
     /// Value of the variable `CREDENTIALS_DIRECTORY`, which systemd sets for a service's credentials; nil when unset.
     var credentialsDirectory: String?
 
@@ -35,7 +45,7 @@ struct FileNames {
 
     /// Returns the fault of a file name, or nil.
     func check(_ path: String) -> String? {
-        guard mustExist else { return nil }
+        guard access == .all else { return nil }
         if let missing = missingDirectory(path) { return missing }
         let resolved = resolve(path)
         return FileNames.unreadable(resolved).map { "\(resolved) \($0)" }
@@ -43,7 +53,7 @@ struct FileNames {
 
     /// Returns the fault of a directory that need not exist yet, or nil.
     func checkDirectory(_ path: String) -> String? {
-        guard mustExist else { return nil }
+        guard access == .all else { return nil }
         if let missing = missingDirectory(path) { return missing }
         var part = resolve(path)
         while !part.isEmpty, part != "/" {
@@ -59,7 +69,7 @@ struct FileNames {
 
     /// Returns the secret in a file, without a line break at its end. Returns an empty text where files aren't read.
     func secret(in path: String) -> Result<String, SecretFile.Fault> {
-        guard mustExist else { return .success("") }
+        guard access != .none else { return .success("") }
         if let missing = missingDirectory(path) { return .failure(SecretFile.Fault(text: missing)) }
         return SecretFile.read(resolve(path))
     }

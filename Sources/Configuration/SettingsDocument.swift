@@ -17,7 +17,7 @@ package enum SettingsDocument {
         _ document: ConfigurationValue, name: String, _ body: (SectionReader) -> Value
     ) throws(ConfigurationError) -> Value {
         // File names in the document are not resolved.
-        let files = FileNames(directory: "/", mustExist: false)
+        let files = FileNames(directory: "/", access: .none)
         let collector = ConfigurationCollector(name: name, files: files)
         let reader = SectionReader(document, path: "", pattern: "", collector: collector)
         let value = body(reader)

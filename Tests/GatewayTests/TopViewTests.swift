@@ -194,6 +194,29 @@ struct TopViewTests {
         }
     }
 
+    /// Whoever sees pushes wait must see that somebody has told them to.
+    @Test func pausesByOperatorsAreNamedOnce() {
+        func worker(_ name: String, _ pauses: String) -> TopWorker {
+            TopWorker(
+                name: name, state: .ready, figures: WorkerFigures(window("", pauses), worker: name))
+        }
+        let first = worker(
+            "a:1",
+            """
+            sluice_paused{scope="all",name=""} 1
+            sluice_paused{scope="app",name="news"} 1
+            sluice_partitions_assigned 2
+            sluice_partitions_paused{cause="paused"} 2
+
+            """)
+        let second = worker("b:2", "sluice_paused{scope=\"all\",name=\"\"} 1\nx 1\n")
+        let both = text(TopView(workers: [first, second], now: 0))
+        #expect(both.contains("PAUSED BY AN OPERATOR  all sending, app news\n"), "\(both)")
+        #expect(both.contains("2 paused (operator)"))
+        let none = worker("c:3", "sluice_paused{scope=\"all\",name=\"\"} 0\n")
+        #expect(!text(TopView(workers: [none], now: 0)).contains("OPERATOR"))
+    }
+
     @Test func missingFamiliesShowADash() {
         let empty = TopWorker(
             name: "w:1", state: .ready, figures: WorkerFigures(window("", "x 1\n"), worker: "w:1"))

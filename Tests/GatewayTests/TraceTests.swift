@@ -415,7 +415,9 @@ struct TraceTests {
 
     @Test(arguments: [
         "", "apns-id=x", "token=zz", "apns-id=00000000-0000-4000-8000-000000000001&partition=-1",
-        "apns-id=00000000-0000-4000-8000-000000000001&offset=5", "token=ab&seconds=301", "token=ab&foo=1",
+        "apns-id=00000000-0000-4000-8000-000000000001&offset=5", "token=ab",
+        "token=ababababababababababababababababa",
+        "token=abababababababababababababababab&seconds=301", "token=abababababababababababababababab&foo=1",
     ])
     func wrongQueriesAreRefused(_ query: String) throws {
         let endpoints = AdminEndpoints()

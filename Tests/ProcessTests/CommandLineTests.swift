@@ -66,10 +66,60 @@ struct CommandLineTests {
         let accepted = try sluice("config", "check", right)
         #expect(accepted.exit == .status(0))
         #expect(accepted.standardOutput.hasPrefix("\(right): ok\n"))
+        #expect(accepted.standardOutput.contains("\n  commands  none: set admin.socket"), "\(accepted)")
+        try directory.write("0123456789abcdef\n", to: "token")
+        chmod(directory.file("team.p8"), 0o600)
+        chmod(directory.file("token"), 0o644)
+        let commands = ["SLUICE_ADMIN__TOKEN_FILE": directory.file("token")]
+        let exposed = try sluice("config", "check", right, environment: commands)
+        #expect(exposed.exit == .status(0))
+        #expect(
+            exposed.standardOutput.contains("\n! admin.token-file: users other than the owner"), "\(exposed)")
+        try directory.write("short\n", to: "token")
+        let short = try sluice("config", "check", right, environment: commands)
+        #expect(short.exit == .status(78))
+        #expect(
+            short.standardError.contains(
+                "admin.token-file: \(directory.file("token")) has fewer than 16 bytes"))
         let overridden = try sluice("config", "check", right, environment: ["SLUICE_LOG__LEVEL": "shout"])
         #expect(overridden.exit == .status(78))
         #expect(
             overridden.standardError.contains("environment variable SLUICE_LOG__LEVEL: log.level: `shout`"))
+    }
+
+    @Test func hashIsPrintedForDeviceTokensOnly() throws {
+        let directory = try TemporaryDirectory("hash")
+        try directory.write(String(repeating: "0f", count: 32), to: "hash.key")
+        // Whoever uses the tool has neither the worker's key nor the variables of its service.
+        let path = try directory.write(
+            """
+            kafka: {bootstrap-servers: "a:1"}
+            outcomes: {device-token: hash, hash-key-file: hash.key}
+            apps:
+              - name: news
+                topics: [com.example.news]
+                credential: {type: token, key-file: $CREDENTIALS_DIRECTORY/keys_team.p8, key-id: ABC123DEFG, team-id: DEF123GHIJ}
+            """, to: "hash.yaml")
+        let hashed = try sluice(
+            "config", "token-hash", path, input: "\(deviceToken)\n\n\(deviceToken.uppercased())\r\n")
+        #expect(hashed.exit == .status(0))
+        let lines = hashed.standardOutput.split(separator: "\n")
+        #expect(lines.count == 2 && lines.first?.count == 32 && lines.first == lines.last)
+        for wrong in ["xyz", "abc", String(deviceToken.dropLast())] {
+            let refused = try sluice("config", "token-hash", path, input: "\(deviceToken)\n\(wrong)\n")
+            #expect(refused.exit == .status(65))
+            #expect(refused.standardError.contains("line 2 of standard input is no device token"))
+            #expect(!refused.standardError.contains(wrong))
+        }
+        #expect(try sluice("config", "token-hash", path, input: "\n").exit == .status(65))
+        #expect(try sluice("config", "acls", path).exit == .status(0))
+        let unreachable = try sluice(
+            "redrive", "-c", path, "-b", "127.0.0.1:\(try freePort())", "--dead-letters", "--dry-run")
+        #expect(unreachable.exit == .status(69), "\(unreachable.standardError)")
+        let check = try sluice("config", "check", path)
+        #expect(
+            check.exit == .status(78)
+                && check.standardError.contains("needs the variable CREDENTIALS_DIRECTORY"))
     }
 
     @Test func documentedSettingsAreTheReference() throws {

@@ -61,7 +61,18 @@ import Testing
             #expect(wrong.standardError.contains("there is no app `nwes`; there are: "))
             #expect(try control(["pause", "app"] + config).exit == .status(64))
             #expect(try control(["pause", "everything"] + config).exit == .status(64))
-            #expect(try control(["status", "--socket", bed.directory.file("none")]).exit == .status(1))
+            let missing = try control(["status", "--socket", bed.directory.file("none")])
+            #expect(missing.exit == .status(1))
+            #expect(missing.standardError.contains("no worker has made the socket: compare the path"))
+            // Only `all=1` pauses everything: `all=0` must not.
+            let zero = try ChildProcess.run(
+                "/usr/bin/env",
+                [
+                    "curl", "-s", "-X", "POST", "--unix-socket", socket,
+                    "http://localhost/switches/pause?all=0",
+                ])
+            #expect(zero.standardOutput.contains("`all` is 1, or left out"))
+            #expect(try control(["status"] + config).standardOutput.contains("nothing is paused"))
             try worker.end()
             #expect(!FileManager.default.fileExists(atPath: socket))
         }
@@ -123,7 +134,10 @@ import Testing
             #expect(try control(["status"] + admin).exit == .status(0))
             let refused = try control(["pause", "all"] + admin)
             #expect(refused.exit == .status(1) && refused.standardError.contains("status 401"))
-            #expect(try control(["pause", "all", "--token-file", wrong] + admin).exit == .status(1))
+            #expect(refused.standardError.contains("--token-file of `sluice ctl`"))
+            let other = try control(["pause", "all", "--token-file", wrong] + admin)
+            #expect(other.exit == .status(1))
+            #expect(other.standardError.contains("the token is not that of this worker's admin.token-file"))
             #expect(try control(["pause", "all", "--token-file", short] + admin).exit == .status(1))
             #expect(try control(["pause", "all", "--token-file", token] + admin).exit == .status(0))
             // The file is read anew for each command.

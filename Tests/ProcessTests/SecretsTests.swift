@@ -31,6 +31,13 @@ struct SecretsTests {
             #expect(warnings.count == 1)
             #expect(warnings.first?.contains(" warning ") == true)
             #expect(warnings.first?.contains(directory.file("team.p8")) == true)
+
+            // Changes that the worker hasn't flushed are missing in its open store.
+            let open = try sluice("inspect", "store", directory.file("store"), "--json")
+            #expect(open.exit == .status(0) && open.standardOutput.hasPrefix("{"))
+            #expect(open.standardError.contains("warning: process \(worker.identifier) has the store open"))
+            try worker.end()
+            #expect(try sluice("inspect", "store", directory.file("store")).standardError == "")
         }
     }
 

@@ -72,12 +72,15 @@ import Testing
     ])
     func invalidDeviceTokensNameTheirRule(_ token: String, _ rule: JobRule) {
         #expect(token.withBytes { DeviceToken.violation($0) } == rule)
+        #expect(!DeviceToken.isValid(token))
     }
 
     @Test(arguments: [32, 64, 160, 400])
     func deviceTokensOfAllowedLengthsAreAccepted(_ length: Int) {
         for digit in ["0", "f", "F"] {
-            #expect(String(repeating: digit, count: length).withBytes { DeviceToken.violation($0) } == nil)
+            let token = String(repeating: digit, count: length)
+            #expect(token.withBytes { DeviceToken.violation($0) } == nil)
+            #expect(DeviceToken.isValid(token))
         }
     }
 }

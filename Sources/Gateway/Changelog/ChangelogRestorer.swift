@@ -254,7 +254,7 @@ final class ChangelogRestorer: @unchecked Sendable {
         guard let first = target.locked.first else { return false }
         end(
             target,
-            "\(target.locked.count) values can't be read, the first at offset \(first.offset): \(first.fault)"
+            "\(target.locked.count) \(target.locked.count == 1 ? "value" : "values") can't be read, the first at offset \(first.offset): \(first.fault)"
         )
         return true
     }

@@ -22,7 +22,7 @@ extension Configuration {
     /// faults, because they affect the apps of the certificate only.
     public func checkStartable(places: SettingPlaces) -> [ConfigurationProblem] {
         CredentialCheck(configuration: self, places: places, now: 0).problems() + kafkaProblems(places)
-            + passedFieldProblems(places) + storeKeyProblems(places)
+            + passedFieldProblems(places) + storeKeyProblems(places) + commandTokenProblems(places)
     }
 
     /// Returns the fault of the store's key file.
@@ -38,6 +38,21 @@ extension Configuration {
                     key: key, location: places.place(of: key).location, message: error.description)
             ]
         }
+    }
+
+    /// Returns the fault of the token for commands. Otherwise the first command of a bad day would find it.
+    private func commandTokenProblems(_ places: SettingPlaces) -> [ConfigurationProblem] {
+        guard let file = admin.tokenFile else { return [] }
+        let fault: String
+        switch SecretFile.read(file) {
+        case .failure(let failure): fault = failure.text
+        case .success(let token):
+            guard token.utf8.count < Admin.leastTokenBytes else { return [] }
+            fault =
+                "\(file) has fewer than \(Admin.leastTokenBytes) bytes; make a token with `openssl rand -hex 16`"
+        }
+        let key = "admin.token-file"
+        return [ConfigurationProblem(key: key, location: places.place(of: key).location, message: fault)]
     }
 
     /// Returns the names of fields among `jobs.pass-headers`: a field is read, and never returns on an outcome.

@@ -53,6 +53,14 @@ public enum DeviceToken {
     public static let minimumLength = 32
     /// Most hexadecimal digits: 200 bytes.
     public static let maximumLength = 400
+    /// Form of a device token, for people.
+    public static let grammar = "an even number of hexadecimal digits, \(minimumLength) to \(maximumLength)"
+
+    /// Returns whether a text is a device token.
+    public static func isValid(_ text: String) -> Bool {
+        var text = text
+        return text.withUTF8 { violation(UnsafeRawBufferPointer($0)) == nil }
+    }
 
     /// Returns the rule that a text breaks; nil when it is a device token. Either case of hexadecimal digits is
     /// accepted and kept, because tokens are passed to APNs unmodified.

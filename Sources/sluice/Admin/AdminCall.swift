@@ -12,8 +12,13 @@ enum AdminCall {
     /// Fault of a request, in words.
     struct Failure: Error, Sendable, Equatable, CustomStringConvertible {
         var description: String
+        /// Number of the system's error; nil when the fault is none of the system.
+        var code: Int32?
 
-        init(_ description: String) { self.description = description }
+        init(_ description: String, code: Int32? = nil) {
+            self.description = description
+            self.code = code
+        }
     }
 
     /// A command's endpoint.
@@ -29,6 +34,20 @@ enum AdminCall {
             case .address(let address, _): "http://\(address)"
             }
         }
+
+        /// Returns the remedy for a connection that the system refused with this error; nil when there is no advice.
+        func remedy(for code: Int32) -> String? {
+            switch (self, code) {
+            case (.socket, ENOENT):
+                "no worker has made the socket: compare the path with admin.socket, and check that the worker runs"
+            case (.socket, ECONNREFUSED): "no worker listens there: check that it runs"
+            case (.socket, EACCES):
+                "only the worker's user and root may use the socket: repeat the command as one of them"
+            case (.address, ECONNREFUSED):
+                "no worker listens there: check that it runs, or name it with --config, --socket or --admin"
+            default: nil
+            }
+        }
     }
 
     /// Sends a request to a command's endpoint and returns its answer. Blocks the calling thread, for at most `limit`.
@@ -36,19 +55,24 @@ enum AdminCall {
         _ method: String, _ path: String, to endpoint: Endpoint, limit: Duration
     ) throws(Failure) -> Answer {
         let deadline = ContinuousClock.now + limit
-        switch endpoint {
-        case .address(let address, let token):
-            let field = token.map { "Authorization: Bearer \($0)\r\n" } ?? ""
-            return try exchange(
-                "\(method) \(path)", host: "\(address)", field,
-                with: try resolve(address, deadline: deadline),
-                deadline: deadline)
-        case .socket(let file):
-            guard let target = SocketTarget(path: file) else {
-                throw Failure("the path has more bytes than the system accepts")
+        do throws(Failure) {
+            switch endpoint {
+            case .address(let address, let token):
+                let field = token.map { "Authorization: Bearer \($0)\r\n" } ?? ""
+                return try exchange(
+                    "\(method) \(path)", host: "\(address)", field,
+                    with: try resolve(address, deadline: deadline),
+                    deadline: deadline)
+            case .socket(let file):
+                guard let target = SocketTarget(path: file) else {
+                    throw Failure("the path has more bytes than the system accepts")
+                }
+                return try exchange(
+                    "\(method) \(path)", host: "localhost", "", with: [target], deadline: deadline)
             }
-            return try exchange(
-                "\(method) \(path)", host: "localhost", "", with: [target], deadline: deadline)
+        } catch {
+            guard let code = error.code, let remedy = endpoint.remedy(for: code) else { throw error }
+            throw Failure("\(error.description); \(remedy)", code: code)
         }
     }
 
@@ -233,7 +257,7 @@ final class CallConnection {
     }
 
     private static func failure(_ subject: String, _ code: Int32) -> AdminCall.Failure {
-        AdminCall.Failure("\(subject): \(String(cString: strerror(code)))")
+        AdminCall.Failure("\(subject): \(String(cString: strerror(code)))", code: code)
     }
 }
 

@@ -3,6 +3,7 @@ import ArgumentParser
 import Configuration
 import Foundation
 import Gateway
+import SluiceModel
 
 struct ConfigCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
@@ -59,6 +60,7 @@ struct ConfigCommand: ParsableCommand {
             if !json {
                 Terminal.output("\(file ?? "environment"): ok")
                 for line in summary(of: configuration) { Terminal.output(line) }
+                for exposure in configuration.exposedFiles() { Terminal.output("! \(exposure)") }
             }
             guard connect else { return }
             if !json { Terminal.output("") }
@@ -91,7 +93,38 @@ struct ConfigCommand: ParsableCommand {
                             + "\(Numbers.counted(connections, "connection")) in its pool")
                 }
             }
+            if let store = configuration.store {
+                table.add("store", describe(store, changelog: kafka.topics.changelog))
+            }
+            if configuration.outcomes.deviceToken == .hash {
+                table.add("outcomes", "hashes of device tokens, and dead letters without values")
+            }
+            table.add("commands", describe(configuration.admin))
             return table.lines(indent: 2)
+        }
+
+        private func describe(_ store: Configuration.Store, changelog: String) -> String {
+            var parts = [store.directory]
+            parts.append(store.hasChangelog ? "changelog \(changelog)" : "no changelog")
+            parts.append(store.hasTransactions ? "transactions" : "no transactions")
+            switch store.encryption {
+            case nil: parts.append("in clear")
+            case .some(let encryption):
+                parts.append(
+                    encryption.encrypt == .on
+                        ? "encrypted with keys of \(encryption.keyFile)"
+                        : "in clear, older values decrypted with keys of \(encryption.keyFile)")
+            }
+            return parts.joined(separator: "; ")
+        }
+
+        private func describe(_ admin: Configuration.Admin) -> String {
+            var ways: [String] = []
+            if let socket = admin.socket { ways.append("socket \(socket)") }
+            if let listen = admin.listen, admin.tokenFile != nil { ways.append("\(listen) with a token") }
+            return ways.isEmpty
+                ? "none: set admin.socket, or admin.token-file, for `sluice ctl`"
+                : ways.joined(separator: "; ")
         }
 
         private func describe(_ kind: Configuration.Credential.Kind) -> String {
@@ -115,6 +148,11 @@ struct ConfigCommand: ParsableCommand {
                   sluice config token-hash sluice.yaml <<< $TOKEN
 
                 Without Sluice: the first 32 digits of HMAC-SHA256 over the token in lower case.
+
+                EXIT STATUS
+                  0   each line's hash was printed
+                  65  a line is no device token, and later lines weren't read; or there was no line
+                  78  the configuration is wrong, or hashes no tokens
                 """)
 
         @Argument(help: "A YAML or JSON file. Without a file, all settings come from the environment.")
@@ -128,9 +166,22 @@ struct ConfigCommand: ParsableCommand {
                     "outcomes.device-token is clear: outcomes have the device tokens themselves")
             }
             let hash = DeviceTokenHash(key: configuration.outcomes.hashKey)
-            while let line = readLine() {
-                let token = line.filter { !$0.isWhitespace }
-                if !token.isEmpty { Terminal.output(hash.text(of: token)) }
+            var (line, count) = (0, 0)
+            while let text = readLine() {
+                line += 1
+                let token = text.filter { !$0.isWhitespace }
+                if token.isEmpty { continue }
+                // The hash of a truncated token would match nothing, and nobody would notice.
+                guard DeviceToken.isValid(token) else {
+                    throw CommandFailure(
+                        .dataError,
+                        "line \(line) of standard input is no device token, which has \(DeviceToken.grammar)")
+                }
+                Terminal.output(hash.text(of: token))
+                count += 1
+            }
+            guard count > 0 else {
+                throw CommandFailure(.dataError, "standard input has no device token; write one on each line")
             }
         }
     }
@@ -169,7 +220,7 @@ struct ConfigCommand: ParsableCommand {
 
 /// Checks of a configuration before its use.
 enum ConfigurationChecks {
-    /// The settings alone; files must exist.
+    /// The settings alone, for tools beside a worker. The worker's keys and certificates aren't looked at.
     case settings
     /// Settings, keys, certificates and Kafka's properties, as far as a fault stops the whole worker.
     case start
@@ -182,7 +233,8 @@ func loadConfiguration(
     _ file: String?, _ checks: ConfigurationChecks
 ) throws -> (configuration: Configuration, places: SettingPlaces) {
     do throws(ConfigurationError) {
-        let (configuration, places) = try Configuration.loadWithPlaces(path: file)
+        let (configuration, places) = try Configuration.loadWithPlaces(
+            path: file, checksFiles: checks != .settings)
         let problems =
             switch checks {
             case .settings: [ConfigurationProblem]()

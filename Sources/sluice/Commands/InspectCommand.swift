@@ -19,8 +19,10 @@ struct InspectStoreCommand: ParsableCommand {
         abstract: "Inspect a worker's store: counts, one device's items, integrity.",
         discussion: """
             Reads the directory and changes nothing. While a worker is running, the report covers only the data that the \
-            worker has flushed. Partitions that the worker has given up are included, and listed with their age as \
-            copies of the changelog. Payloads and complete device tokens are never shown.
+            worker has flushed, and a warning says so: ask that worker at /store/summary, /store/device?token=… or \
+            /trace?token=… instead. With store.changelog the same is true after a crash: the latest changes are in the \
+            changelog alone. Partitions that the worker has given up are included, and listed with their age as copies of \
+            the changelog. Payloads and complete device tokens are never shown.
 
             Encrypted pushes need the worker's key file: --key-file. Without it they are counted by the names of their \
             keys, and shown without their contents.
@@ -48,14 +50,20 @@ struct InspectStoreCommand: ParsableCommand {
         if verify, device != nil {
             throw ValidationError("--verify checks the whole store; omit --device")
         }
-        if let device, !StoredDevice.isToken(device) {
-            throw ValidationError("--device: a device token has hexadecimal digits only")
+        if let device, !DeviceToken.isValid(device) {
+            throw ValidationError("--device: a device token has \(DeviceToken.grammar)")
         }
     }
 
     func run() throws {
         let isSound: Bool
         let keyring = try keys()
+        if let process = StoreUser.process(of: directory) {
+            // Standard output is for scripts.
+            Terminal.error(
+                "sluice: warning: process \(process) has the store open, so changes that it has not flushed are missing here; "
+                    + "ask the worker at \(device == nil ? "/store/summary" : "/store/device?token=…")")
+        }
         do throws(RetryStoreError) {
             let store = try StoreInspector(directory: directory, keyring: keyring)
             if let device {

@@ -28,6 +28,10 @@ struct KafkaCommand: ParsableCommand {
                 500 ms) even if a record arrives meanwhile. Set fetch.wait.max.ms low
                 (10) in consumers where latency matters.
               - The first member of a group waits 3 seconds for others.
+              - Transactions exist in form only, and offsets sent in them are lost. A
+                worker with a store and a changelog reads all jobs again after its
+                restart, and pushes them again. For tests of restarts set
+                store.transactions: off.
               - No replication, TLS, SASL, access control, compaction or retention by
                 time. Not for production.
             """)

@@ -103,8 +103,8 @@ struct TraceCommand: ParsableCommand {
         if let identifier, APNSID(text: identifier) == nil {
             throw ValidationError("`\(identifier)` is not an apns-id: a UUID in its canonical form")
         }
-        if let deviceToken, !StoredDevice.isToken(deviceToken) {
-            throw ValidationError("--device-token: a device token has hexadecimal digits only")
+        if let deviceToken, !DeviceToken.isValid(deviceToken) {
+            throw ValidationError("--device-token: a device token has \(DeviceToken.grammar)")
         }
         guard (1...300).contains(timeout) else { throw ValidationError("--timeout: 1 to 300 seconds") }
         guard limit > 0 else { throw ValidationError("--limit must be at least 1") }

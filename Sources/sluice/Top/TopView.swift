@@ -120,7 +120,8 @@ struct TopView {
             if workers.count > 1 { lines += [TopLine(), TopLine("all workers", .heading)] }
         }
         for section in [
-            rates(figures), pools(figures), queues(figures), partitions(figures), store(figures),
+            operatorPauses(figures), rates(figures), pools(figures), queues(figures), partitions(figures),
+            store(figures),
             loops(figures),
             errors(figures),
         ] where !section.isEmpty {
@@ -358,12 +359,24 @@ struct TopView {
         return lines
     }
 
+    /// Pauses by operators, so that nobody searches for a fault of pushes that were told to wait.
+    private func operatorPauses(_ figures: WorkerFigures) -> [TopLine] {
+        guard !figures.operatorPauses.isEmpty else { return [] }
+        let scopes = figures.operatorPauses.sorted()
+        var line = TopLine("PAUSED BY AN OPERATOR", .heading)
+        line.add("  " + scopes.prefix(8).joined(separator: ", "), .warning)
+        if scopes.count > 8 { line.add("  and \(scopes.count - 8) more", .faint) }
+        return [line]
+    }
+
     private func partitions(_ figures: WorkerFigures) -> [TopLine] {
         guard figures.assigned != nil || !figures.partitions.isEmpty else { return [] }
         var title = TopLine("PARTITIONS", .heading)
         title.add("  \(N.count(figures.assigned)) assigned")
         for (cause, count) in figures.paused.sorted(by: { $0.key < $1.key }) {
-            title.add("  \(N.count(count)) paused\(cause.isEmpty ? "" : " (\(cause))")", .warning)
+            title.add(
+                "  \(N.count(count)) paused\(cause.isEmpty ? "" : " (\(cause == "paused" ? "operator" : cause))")",
+                .warning)
         }
         let hasWorkers = choices.selected == nil && workers.count > 1
         var table = TopTable(

@@ -30,6 +30,8 @@ struct WorkerFigures: Sendable {
     var assigned: Double?
     /// Paused partitions by cause.
     var paused: [String: Double] = [:]
+    /// Scopes that an operator has paused, such as `app news`; of several workers, those of any.
+    var operatorPauses: Set<String> = []
     /// Stopped topics; of several workers, the most of any.
     var topicsStopped: Double?
 
@@ -243,6 +245,10 @@ extension WorkerFigures {
         assigned = window.sum(Self.prefix + "partitions_assigned")
         paused = window.sums(Self.prefix + "partitions_paused", by: "cause").filter { $0.value > 0 }
         topicsStopped = window.sum(Self.prefix + "topics_stopped")
+        for sample in window.now[Self.prefix + "paused"] where sample.value > 0 {
+            let scope = sample["scope"]
+            operatorPauses.insert(scope == "all" ? "all sending" : "\(scope) \(sample["name"])")
+        }
     }
 
     private mutating func readStore(_ window: MetricsWindow) {
@@ -303,6 +309,7 @@ extension WorkerFigures {
         outcomes.merge(other.outcomes, uniquingKeysWith: +)
         held.merge(other.held, uniquingKeysWith: +)
         paused.merge(other.paused, uniquingKeysWith: +)
+        operatorPauses.formUnion(other.operatorPauses)
         for (key, pool) in other.pools { pools[key, default: PoolFigures()].add(pool) }
         priorities.merge(other.priorities) {
             ($0.depth + $1.depth, Self.combine($0.oldest, $1.oldest, max))
