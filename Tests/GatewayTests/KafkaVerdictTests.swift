@@ -18,11 +18,12 @@ struct KafkaVerdictTests {
             bootstrapServers: "a:1", brokers: ["a:1"],
             topics: [
                 topic(.jobs, "delete"), topic(.outcomes, "delete"), topic(.deadLetters, "delete"),
-                topic(.changelog, "compact"),
+                topic(.changelog, "compact"), topic(.switches, "compact"),
             ], groupID: "g", group: .worked, createsTopics: false, producerBatchBytes: 900_000,
             consumerResponseBytes: 100_000_000)
         facts.topics[0].reading = .worked
         facts.topics[3].reading = .worked
+        facts.topics[4].reading = .worked
         change(&facts)
         return facts
     }
@@ -57,6 +58,19 @@ struct KafkaVerdictTests {
             Case(.bad, "topic jobs", "can't be read: refused") { $0.topics[0].reading = .refused("refused") },
             Case(.bad, "topic changelog", "can't be read: no answer") {
                 $0.topics[3].reading = .failed("no answer", remedy: nil)
+            },
+            Case(.warning, "topic switches", "doesn't exist: pauses and resumes reach a single worker") {
+                $0.topics[4].partitions = nil
+            },
+            Case(.warning, "topic switches", "no rights: pauses") { $0.topics[4].error = "no rights" },
+            Case(.bad, "topic switches", "can't be read: refused") {
+                $0.topics[4].reading = .refused("refused")
+            },
+            Case(.bad, "topic switches", "cleanup.policy is delete") {
+                $0.topics[4].configuration?["cleanup.policy"] = "delete"
+            },
+            Case(.bad, "topic switches", "cleanup.policy is compact,delete") {
+                $0.topics[4].configuration?["cleanup.policy"] = "compact,delete"
             },
             Case(.bad, "group g", "no answer") { $0.group = .failed("no answer", remedy: "wait") },
             Case(.bad, "group g", "refused") { $0.group = .refused("refused") },

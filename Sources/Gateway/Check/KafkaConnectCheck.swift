@@ -53,7 +53,9 @@ struct KafkaConnectCheck {
             (KafkaFacts.Role.jobs, names.jobs), (.outcomes, names.outcomes),
             (.deadLetters, names.deadLetters),
         ]
-        if configuration.store?.hasChangelog == true { list.append((.changelog, names.changelog)) }
+        if configuration.store?.hasChangelog == true {
+            list += [(.changelog, names.changelog), (.switches, names.switches)]
+        }
         return list
     }
 
@@ -93,7 +95,7 @@ struct KafkaConnectCheck {
     private func probe(_ facts: inout KafkaFacts, _ setup: KafkaSetup) throws(KafkaError) {
         for index in facts.topics.indices {
             let topic = facts.topics[index]
-            guard topic.role == .jobs || topic.role == .changelog, (topic.partitions ?? 0) > 0,
+            guard topic.role.isRead, (topic.partitions ?? 0) > 0,
                 topic.leaderless == 0
             else { continue }
             let probe = try ConsumerProbe(properties: setup.consumer)

@@ -6,7 +6,10 @@ struct KafkaFacts: Sendable, Equatable {
     enum Role: String, Sendable, CaseIterable {
         case jobs, outcomes
         case deadLetters = "dead-letters"
-        case changelog
+        case changelog, switches
+
+        /// Whether the worker reads the topic.
+        var isRead: Bool { self == .jobs || self == .changelog || self == .switches }
     }
 
     /// Facts about one topic.

@@ -36,7 +36,7 @@ enum KafkaVerdict {
         if let error = topic.error {
             return [
                 CheckResult(
-                    .bad, part, error,
+                    topic.role == .switches ? .warning : .bad, part, error + consequence(topic),
                     remedy: "grant the worker its rights; `sluice config acls` prints them")
             ]
         }
@@ -48,14 +48,21 @@ enum KafkaVerdict {
             }
             return [
                 CheckResult(
-                    .bad, part, "doesn't exist",
-                    remedy: "create it, or let the worker create it with kafka.create-topics")
+                    topic.role == .switches ? .warning : .bad, part, "doesn't exist" + consequence(topic),
+                    remedy: (topic.role == .switches
+                        ? "create it with one partition and cleanup.policy=compact" : "create it")
+                        + ", or let the worker create it with kafka.create-topics")
             ]
         }
         var results = [existence(topic, partitions, part)]
         if let reading = reading(topic, part) { results.append(reading) }
         if facts.administrationError == nil { results += configuration(topic, part) }
         return results
+    }
+
+    /// Consequence of a topic that can't be used; empty where the worker doesn't start without the topic.
+    private static func consequence(_ topic: KafkaFacts.Topic) -> String {
+        topic.role == .switches ? ": pauses and resumes reach a single worker" : ""
     }
 
     private static func existence(
@@ -131,6 +138,13 @@ enum KafkaVerdict {
                 .bad, part, differences.map(\.description).joined(separator: "; "),
                 remedy: "change the topic's \(first.requirement.name)")
         }
+        if topic.role == .switches {
+            guard policy != "compact" else { return CheckResult(.good, part, "cleanup.policy is compact") }
+            return CheckResult(
+                .bad, part, "cleanup.policy is \(policy)",
+                remedy:
+                    "a pause would be forgotten after the topic's retention: set cleanup.policy to compact")
+        }
         guard policy.contains("compact") else {
             return CheckResult(.good, part, "cleanup.policy is \(policy)")
         }
@@ -189,7 +203,8 @@ enum KafkaVerdict {
         }
         let batch = facts.producerBatchBytes
         let small = facts.topics.filter { topic in
-            topic.role != .jobs && limit(topic.role).map { $0 < batch } == true
+            // Records of switches are small.
+            topic.role != .jobs && topic.role != .switches && limit(topic.role).map { $0 < batch } == true
         }
         guard small.isEmpty else {
             return small.map { topic in
