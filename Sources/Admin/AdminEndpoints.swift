@@ -110,10 +110,13 @@ public final class AdminEndpoints: Sendable {
     }
 
     private func store() async -> AdminResponse {
-        await withWorker { source, snapshot in
-            guard let store = source.store else { return Self.noStore }
+        guard let worker else { return Self.starting }
+        // Read before the partitions. A partition that the worker lost before a purge's end is then missing.
+        let purges = worker.source.store?.purges
+        return await answer(of: worker, begunAfter: purges?.last?.instant) { source, snapshot in
+            guard let store = source.store, let purges else { return Self.noStore }
             return StoreDocument.response(
-                snapshot, store.statistics(of: snapshot.counted(in: store)), store.purges,
+                snapshot, store.statistics(of: snapshot.counted(in: store)), purges,
                 isChangelogBacked: store.isChangelogBacked, source.storeKeys())
         }
     }
@@ -125,7 +128,14 @@ public final class AdminEndpoints: Sendable {
     /// Calls `body` when all loops have answered, because sums without a loop would be wrong.
     private func withWorker(_ body: (AdminSource, WorkerSnapshot) -> AdminResponse) async -> AdminResponse {
         guard let worker else { return Self.starting }
-        let snapshot = await worker.snapshot()
+        return await answer(of: worker, body)
+    }
+
+    private func answer(
+        of worker: SnapshotCache, begunAfter earliest: ContinuousClock.Instant? = nil,
+        _ body: (AdminSource, WorkerSnapshot) -> AdminResponse
+    ) async -> AdminResponse {
+        let snapshot = await worker.snapshot(begunAfter: earliest)
         let missing = snapshot.missing(of: worker.source.loops)
         guard missing.isEmpty else { return .error(503, missing.joined(separator: "; ")) }
         return body(worker.source, snapshot)

@@ -74,13 +74,18 @@ enum StoreDocument {
     static func of(_ purges: PurgeStatus) -> [String: Any] {
         var document: [String: Any] = [
             "opening": purges.opening,
-            "pending": purges.pending.sorted { $0.key < $1.key }.map {
-                [
-                    "partition": Int($0.key), "since": StoreSummary.time($0.value.since),
-                    "requested": $0.value.isRequested,
-                ] as [String: Any]
+            "pending": purges.pending.sorted { $0.key < $1.key }.map { partition, pending -> [String: Any] in
+                var need: [String: Any] = [
+                    "partition": Int(partition), "since": StoreSummary.time(pending.since),
+                    "requested": pending.isRequested, "failures": pending.failures,
+                ]
+                if let since = pending.failingSince { need["failing-since"] = StoreSummary.time(since) }
+                return need
             },
             "completed": purges.completed, "failed": purges.failed,
+            "dropped": purges.dropped.sorted { $0.key < $1.key }.map {
+                ["partition": Int($0.key), "purges": $0.value]
+            },
         ]
         if let current = purges.current { document["current"] = Int(current) }
         if let last = purges.last {
@@ -88,7 +93,11 @@ enum StoreDocument {
                 "partition": Int(last.partition), "ended": StoreSummary.time(last.milliseconds),
                 "seconds": Double(last.duration) / 1e3,
             ]
-            if let failure = last.failure { end["error"] = "\(failure)" }
+            switch last.outcome {
+            case .purged: break
+            case .dropped: end["dropped"] = true
+            case .failed(let failure): end["error"] = "\(failure)"
+            }
             document["last"] = end
         }
         return document

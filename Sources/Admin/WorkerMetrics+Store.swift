@@ -81,6 +81,10 @@ extension WorkerMetrics {
             "store_purges", "Partitions whose files were rewritten without erased data.", purges.completed)
         metrics.counter("store_purge_failures", "Purges that failed.", purges.failed)
         metrics.gauge(
+            "store_purge_failing_since_timestamp_seconds",
+            "Time since which a partition's purges fail again and again, the earliest of all partitions; 0: none.",
+            Int((purges.failingSince ?? 0) / 1_000))
+        metrics.gauge(
             "store_purge_pending", "Partitions whose files can have erased data.", purges.pending.count)
         metrics.gauge(
             "store_purge_oldest_timestamp_seconds",

@@ -1,4 +1,5 @@
 import Configuration
+import DeliveryCore
 import EventLoop
 import Foundation
 import Metrics
@@ -22,11 +23,13 @@ struct AdminEndpointTests {
         let endpoints: AdminEndpoints
         let server: AdminTestServer
 
-        init(patience: Duration = .seconds(60), store: RetryStore? = nil) throws {
+        init(
+            patience: Duration = .seconds(60), freshness: Duration = .zero, store: RetryStore? = nil
+        ) throws {
             var snapshot = IntakeSnapshot()
             snapshot.isAssigned = true
             intake = Mutex(snapshot)
-            endpoints = AdminEndpoints(patience: patience, freshness: .zero)
+            endpoints = AdminEndpoints(patience: patience, freshness: freshness)
             server = try AdminTestServer(endpoints.routes)
             endpoints.attach(
                 AdminSource(
@@ -330,6 +333,33 @@ struct AdminEndpointTests {
 
     private func store(_ directory: TemporaryDirectory) throws -> RetryStore {
         try RetryStore(.init(directory: directory.file("store"), sourceTopic: "jobs"))
+    }
+
+    /// A partition that was lost before the end of its purge would otherwise seem to be the worker's, and purged.
+    @Test func partitionsOfAnAnswerAreNotOlderThanItsPurges() throws {
+        let directory = try TemporaryDirectory("admin")
+        var settings = RetryStore.Settings(directory: directory.file("store"), sourceTopic: "jobs")
+        settings.isChangelogBacked = true
+        let store = try RetryStore(settings)
+        defer { store.close() }
+        let isOpen = BlockingFlag()
+        store.open(partition: 0) { _ in isOpen.set() }
+        isOpen.wait()
+        let stand = try Stand(freshness: .seconds(3_600), store: store)
+        let report = PartitionReport(
+            topic: "jobs", partition: 0, watermark: 0, end: 0, outstanding: 0, outstandingBytes: 0,
+            headOfLineAge: .zero, pauseReasons: [], isEnding: false)
+        stand.change { $0.partitions = [report] }
+        func partitions() throws -> Int? { (try stand.get("/store").json["partitions"] as? [Any])?.count }
+        #expect(try partitions() == 1)
+        // A snapshot serves later requests, unless a purge has ended since.
+        stand.change { $0.partitions = [] }
+        #expect(try partitions() == 1)
+        store.purge(.all)
+        try eventually("the partition is purged") { store.purges.completed == 1 }
+        #expect(try partitions() == 0)
+        stand.change { $0.partitions = [report] }
+        #expect(try partitions() == 0)
     }
 
     @Test func storeRequestsWithoutStoreAnswer404() throws {

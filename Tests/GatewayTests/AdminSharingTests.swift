@@ -122,6 +122,25 @@ struct AdminSharingTests {
         #expect(loop.asked == 1)
     }
 
+    @Test func aSnapshotBegunTooEarlyIsNotShared() async throws {
+        let source = AdminSource(loops: ["kafka"]) { [loop] _, answer in loop.ask(answer) }
+        let cache = SnapshotCache(
+            source, isDetailed: true, patience: .seconds(60), freshness: .seconds(3_600)
+        ) { [clock] in clock.now }
+        async let first = cache.snapshot()
+        try eventually("the loop is asked") { loop.asked == 1 }
+        clock.advance(by: .milliseconds(1))
+        let earliest = clock.now
+        async let later = cache.snapshot(begunAfter: earliest)
+        try eventually("the later request waits") { cache.waitingCount == 1 }
+        loop.release()
+        #expect(await (first.intake?.isAssigned, later.intake?.isAssigned) == (true, true))
+        #expect(loop.asked == 2)
+        // The later snapshot serves requests of the same time, and of any.
+        _ = await (cache.snapshot(begunAfter: earliest), cache.snapshot())
+        #expect(loop.asked == 2)
+    }
+
     @Test func newWorkerIsAskedAgain() throws {
         let (endpoints, server) = try endpoint()
         loop.release()

@@ -17,19 +17,31 @@ struct PurgeCommandTests {
         var requested: [Int] = []
         /// Partitions that need a purge, which nobody has requested.
         var needed: [Int] = []
-        var failed = 0
+        /// Partitions that need a purge, because theirs has failed.
+        var failing: [Int] = []
+        /// Whether the answer has no name of the store's opening, as that of an earlier version.
+        var isOld = false
         /// Whether the worker is starting, and answers 503.
         var isStarting = false
 
         var response: AdminResponse {
             if isStarting { return .error(503, "the worker is starting, or has ended") }
+            func need(_ partition: Int, isRequested: Bool = false, failures: Int = 0) -> [String: Any] {
+                [
+                    "partition": partition, "since": "x", "requested": isRequested, "failures": failures,
+                ]
+            }
             let pending =
-                requested.map { ["partition": $0, "since": "x", "requested": true] as [String: Any] }
-                + needed.map { ["partition": $0, "since": "x", "requested": false] as [String: Any] }
+                requested.map { need($0, isRequested: true) } + needed.map { need($0) }
+                + failing.map { need($0, failures: 1) }
             var purges: [String: Any] = [
-                "opening": opening, "pending": pending, "completed": 0, "failed": failed,
+                "opening": opening, "pending": pending, "completed": 0, "failed": failing.count,
+                "dropped": [Any](),
             ]
-            if failed > 0 { purges["last"] = ["partition": 0, "error": "no space left"] as [String: Any] }
+            if isOld { purges["opening"] = nil }
+            if let last = failing.last {
+                purges["last"] = ["partition": last, "error": "no space left"] as [String: Any]
+            }
             return .json(
                 200,
                 [
@@ -38,9 +50,10 @@ struct PurgeCommandTests {
         }
     }
 
-    /// Runs the command against a worker that purges partitions 0 and 1 and gives these answers, the last one for ever.
+    /// Runs the command against a worker that purges partitions 0 and 1. The worker gives these answers, and then the last
+    /// one for ever.
     private func purge(
-        _ looks: Look...
+        _ looks: Look..., options: [String] = ["--wait"]
     ) throws -> (exit: ChildProcess.Exit, standardOutput: String, standardError: String) {
         let directory = try TemporaryDirectory("purge")
         let socket = directory.file("admin.sock")
@@ -60,7 +73,7 @@ struct PurgeCommandTests {
                 commands: ["/store/purge": { _ in .json(202, ["partitions": [0, 1], "state": "purging"]) }]
             ))
         return try withExtendedLifetime(server) {
-            try ChildProcess.run(Executables.sluice, ["ctl", "purge", "--wait", "--socket", socket])
+            try ChildProcess.run(Executables.sluice, ["ctl", "purge", "--socket", socket] + options)
         }
     }
 
@@ -98,8 +111,18 @@ struct PurgeCommandTests {
     }
 
     @Test func aFailureIsReported() throws {
-        let result = try purge(Look(), Look(requested: [0, 1]), Look(needed: [0, 1], failed: 1))
+        let result = try purge(Look(), Look(requested: [0, 1]), Look(needed: [1], failing: [0]))
         #expect(result.exit == .status(1))
         #expect(result.standardError.contains("no space left; the worker tries again later"))
+    }
+
+    @Test func onlyAWaitNeedsAWorkerThatNamesItsOpening() throws {
+        let plain = try purge(Look(isOld: true), options: [])
+        #expect(plain.exit == .status(0), "\(plain.standardError)")
+        #expect(plain.standardOutput == Self.begun)
+        let waiting = try purge(Look(isOld: true))
+        #expect(waiting.exit == .status(1))
+        #expect(waiting.standardOutput == "", "nothing was requested")
+        #expect(waiting.standardError.contains("update the worker"), "\(waiting.standardError)")
     }
 }

@@ -122,6 +122,74 @@ import Testing
         expect(&schedule, .wait(until: now + 1_003), at: now + 3)
     }
 
+    /// Purges the partition, which must be the next one, and returns the time of the end.
+    private func purge(
+        _ partition: Int32, isDone: Bool, from now: Int64, for duration: Int64 = 0,
+        _ schedule: inout PurgeSchedule, sourceLocation: SourceLocation = #_sourceLocation
+    ) -> Int64 {
+        expect(&schedule, .purge(partition), at: now, sourceLocation: sourceLocation)
+        _ = schedule.ended(partition, isDone: isDone, at: now + duration)
+        return now + duration
+    }
+
+    @Test func failuresInSuccessionCountFromTheFirst() {
+        var schedule = PurgeSchedule(delay: 0)
+        let begin = Self.begin
+        #expect(schedule.failingSince == nil)
+        schedule.removed(from: 0, at: begin)
+        #expect(schedule.pending[0]?.failures == 0 && schedule.pending[0]?.failingSince == nil)
+        // An attempt can take long before it fails.
+        let first = purge(0, isDone: false, from: begin, for: 2_400_000, &schedule)
+        #expect(schedule.pending[0]?.failures == 1 && schedule.pending[0]?.failingSince == first)
+        #expect(schedule.failingSince == nil, "the repetition may succeed")
+        var now = first + 3_600_000
+        for failures in 2..<40 {
+            now = purge(0, isDone: false, from: now, for: 2_400_000, &schedule) + 3_600_000
+            #expect(schedule.pending[0]?.failures == min(failures, 30))
+            #expect(schedule.failingSince == first)
+        }
+        // A request and a removal change nothing, and neither does the repetition before its end.
+        _ = schedule.request(at: now)
+        schedule.removed(from: 0, at: now)
+        expect(&schedule, .purge(0), at: now)
+        schedule.removed(from: 0, at: now)
+        #expect(schedule.failingSince == first)
+        _ = schedule.ended(0, isDone: true, at: now + 10)
+        #expect(schedule.failingSince == nil)
+        #expect(schedule.pending[0]?.failures == 0 && schedule.pending[0]?.failingSince == nil)
+    }
+
+    @Test func failuresThatWereMadeGoodAreForgotten() {
+        var schedule = PurgeSchedule(delay: 0)
+        var now = Self.begin
+        for partition in Int32(0)..<8 {
+            schedule.removed(from: partition, at: now)
+            now = purge(partition, isDone: false, from: now, &schedule)
+            // Failures of different partitions aren't in succession.
+            #expect(schedule.failingSince == nil)
+            now = purge(partition, isDone: true, from: now + 10_000, &schedule) + 60_000
+        }
+        for partition in Int32(0)..<2 { schedule.removed(from: partition, at: now) }
+        let first = purge(0, isDone: false, from: now, &schedule)
+        let second = purge(1, isDone: false, from: now + 1, &schedule)
+        _ = purge(0, isDone: false, from: now + 10_000, &schedule)
+        _ = purge(1, isDone: false, from: now + 10_001, &schedule)
+        #expect(schedule.failingSince == first, "that of the partition that fails longest")
+        _ = purge(0, isDone: true, from: now + 40_000, &schedule)
+        #expect(schedule.failingSince == second)
+    }
+
+    @Test func aClockThatIsSetBackPutsNoFailureInTheFuture() {
+        var schedule = PurgeSchedule(delay: 0)
+        let (begin, back) = (Self.begin, Self.begin - 30 * Self.day)
+        schedule.removed(from: 0, at: back)
+        _ = purge(0, isDone: false, from: begin, &schedule)
+        _ = purge(0, isDone: false, from: begin + 10_000, &schedule)
+        #expect(schedule.failingSince == begin)
+        _ = schedule.next(at: back)
+        #expect(schedule.failingSince == back)
+    }
+
     @Test func aClockThatIsSetBackPutsNothingOffForLong() {
         var schedule = PurgeSchedule(delay: 1_000)
         let (begin, back) = (Self.begin, Self.begin - 30 * Self.day)

@@ -355,6 +355,9 @@ import Testing
         try remove(items(0).erased, partition, in: store)
         #expect(try store.dropped(partition) == nil)
         #expect(try purged(store) == nil)
-        #expect(store.purges.pending.isEmpty)
+        let status = store.purges
+        #expect(status.pending.isEmpty && status.completed == 0 && status.failed == 0)
+        #expect(status.dropped == [0: 1], "no file was rewritten")
+        #expect(status.last?.outcome == .dropped && status.last?.failure == nil)
     }
 }

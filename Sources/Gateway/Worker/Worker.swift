@@ -345,16 +345,22 @@ public final class Worker: Sendable {
     }
 
     private static func log(_ purge: PurgeStatus.End, _ logger: Logger) {
-        if let failure = purge.failure {
-            return logger.warning(
+        switch purge.outcome {
+        case .purged:
+            logger.info(
+                "a partition of the store was purged of removed data",
+                metadata: [
+                    "partition": "\(purge.partition)", "seconds": "\(Double(purge.duration) / 1e3)",
+                ])
+        case .dropped:
+            logger.info(
+                "a purge ended because the store no longer has the partition's files",
+                metadata: ["partition": "\(purge.partition)"])
+        case .failed(let failure):
+            logger.warning(
                 "a partition of the store can't be purged of removed data; retrying",
                 metadata: ["partition": "\(purge.partition)", "error": "\(failure)"])
         }
-        logger.info(
-            "a partition of the store was purged of removed data",
-            metadata: [
-                "partition": "\(purge.partition)", "seconds": "\(Double(purge.duration) / 1e3)",
-            ])
     }
 
     /// Closes the store. The threads have ended, so nothing else uses the store.

@@ -15,12 +15,14 @@ public struct PurgeSchedule: Sendable {
         case idle
     }
 
-    private struct Need: Sendable {
+    fileprivate struct Need: Sendable {
         /// Time of the first removal that no purge covers.
         var since: Int64
         var isRequested = false
         /// Purges that failed in succession.
         var failures = 0
+        /// Time of the first of these failures; nil: the last purge hasn't failed.
+        var failingSince: Int64?
         /// Time before which a failed purge isn't repeated; nil: none has failed.
         var retryAt: Int64?
     }
@@ -48,14 +50,20 @@ public struct PurgeSchedule: Sendable {
 
     /// Partitions that need a purge, the one under way included.
     public var pending: [Int32: PurgeStatus.Pending] {
-        var pending = needs.mapValues { PurgeStatus.Pending(since: $0.since, isRequested: $0.isRequested) }
+        var pending = needs.mapValues { PurgeStatus.Pending($0) }
         if let running {
-            let isRequested =
-                running.need.isRequested || needs[running.partition].map(\.isRequested) ?? false
-            pending[running.partition] = PurgeStatus.Pending(
-                since: running.need.since, isRequested: isRequested)
+            var need = running.need
+            if needs[running.partition]?.isRequested == true { need.isRequested = true }
+            pending[running.partition] = PurgeStatus.Pending(need)
         }
         return pending
+    }
+
+    /// Time since which purges of a partition fail again and again, the earliest of all partitions, in milliseconds since
+    /// the epoch. Nil: no partition's last two purges have failed. A single failure doesn't count, because its repetition
+    /// can wait for hours behind other partitions.
+    public var failingSince: Int64? {
+        pending.values.compactMap { $0.failures > 1 ? $0.failingSince : nil }.min()
     }
 
     /// Returns whether the partition needs a purge, or one is under way.
@@ -131,6 +139,7 @@ public struct PurgeSchedule: Sendable {
     private mutating func limit(to now: Int64) {
         for (partition, need) in needs {
             if need.since > now { needs[partition]?.since = now }
+            if let since = need.failingSince { needs[partition]?.failingSince = min(since, now) }
             if let retry = need.retryAt { needs[partition]?.retryAt = min(retry, now + Self.longestPause) }
         }
         restUntil = min(restUntil, now + Self.longestRest)
@@ -148,8 +157,17 @@ public struct PurgeSchedule: Sendable {
         var need = ended.need
         need.isRequested = needs[partition]?.isRequested ?? false
         need.failures = min(need.failures + 1, 30)
+        need.failingSince = min(need.failingSince ?? now, now)
         need.retryAt = now + min(Self.firstPause << (need.failures - 1), Self.longestPause)
         needs[partition] = need
         return false
+    }
+}
+
+extension PurgeStatus.Pending {
+    fileprivate init(_ need: PurgeSchedule.Need) {
+        self.init(
+            since: need.since, isRequested: need.isRequested, failures: need.failures,
+            failingSince: need.failingSince)
     }
 }

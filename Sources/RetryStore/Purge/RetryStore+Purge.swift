@@ -78,7 +78,7 @@ extension RetryStore {
         let began = wallClockMilliseconds()
         guard let partition = partition(thatIsOpen: number) else {
             // The partition was dropped, and its files with it.
-            return endPurge(number, nil, began: began)
+            return endPurge(number, began: began) { _ in .dropped }
         }
         // A snapshot that a scan took before the removals keeps the values; scans before this one have ended then.
         scanLoop.execute { [weak self] in
@@ -159,18 +159,23 @@ extension RetryStore {
     }
 
     private func endPurge(_ partition: StorePartition, _ failure: RetryStoreError?, began: Int64) {
-        // A partition that was dropped meanwhile has no files.
-        let isGone = self.partition(thatIsOpen: partition.number) !== partition
-        endPurge(partition.number, isGone ? nil : failure, began: began)
+        endPurge(partition.number, began: began) { store in
+            // A partition that was dropped meanwhile has no files.
+            guard store.partition(thatIsOpen: partition.number) === partition else { return .dropped }
+            return failure.map { .failed($0) } ?? .purged
+        }
     }
 
-    /// Ends a purge on the store's thread, so that no removal is written between the decision and its record.
-    private func endPurge(_ number: Int32, _ failure: RetryStoreError?, began: Int64) {
+    /// Ends a purge on the store's thread, so that no removal is written and no partition is dropped between the decision
+    /// and its record.
+    private func endPurge(
+        _ number: Int32, began: Int64, _ outcome: @escaping @Sendable (RetryStore) -> PurgeStatus.Outcome
+    ) {
         if isClosing.load(ordering: .relaxed) { return }
         storeLoop.execute { [weak self] in
-            guard let self, purger.ended(number, failure, began: began, at: wallClockMilliseconds()) else {
-                return
-            }
+            guard let self,
+                purger.ended(number, outcome(self), began: began, at: wallClockMilliseconds())
+            else { return }
             // A need that stays costs a further purge after the next start.
             try? PurgeKey(number).remove(from: metaFamily(), isLogged: !isChangelogBacked)
         }

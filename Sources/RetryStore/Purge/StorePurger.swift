@@ -16,6 +16,8 @@ final class StorePurger: TimerHandler, Sendable {
         var requests: [Request] = []
         var completed = 0
         var failed = 0
+        /// See ``PurgeStatus/dropped``. No more entries than the topic has partitions.
+        var dropped: [Int32: Int] = [:]
         var last: PurgeStatus.End?
         var observer: (@Sendable (PurgeStatus.End) -> Void)?
         var timer: TimerID?
@@ -64,6 +66,7 @@ final class StorePurger: TimerHandler, Sendable {
             (status.opening, status.delay) = (opening, delay)
             (status.pending, status.current) = (state.schedule.pending, state.schedule.current)
             (status.completed, status.failed, status.last) = (state.completed, state.failed, state.last)
+            (status.dropped, status.failingSince) = (state.dropped, state.schedule.failingSince)
             return status
         }
     }
@@ -105,13 +108,19 @@ final class StorePurger: TimerHandler, Sendable {
     }
 
     /// Records the end of a purge. Returns true when the partition needs no further purge.
-    func ended(_ partition: Int32, _ failure: RetryStoreError?, began: Int64, at now: Int64) -> Bool {
+    func ended(_ partition: Int32, _ outcome: PurgeStatus.Outcome, began: Int64, at now: Int64) -> Bool {
         let end = PurgeStatus.End(
-            partition: partition, milliseconds: now, duration: max(0, now - began), failure: failure)
+            partition: partition, milliseconds: now, instant: .now, duration: max(0, now - began),
+            outcome: outcome)
+        let failure = end.failure
         let (isCovered, observer, done) = state.withLock { state in
             let isCovered = state.schedule.ended(partition, isDone: failure == nil, at: now)
             state.last = end
-            if failure == nil { state.completed += 1 } else { state.failed += 1 }
+            switch outcome {
+            case .purged: state.completed += 1
+            case .dropped: state.dropped[partition, default: 0] += 1
+            case .failed: state.failed += 1
+            }
             return (isCovered, state.observer, Self.settle(partition, failure, &state.requests))
         }
         observer?(end)

@@ -92,7 +92,8 @@ struct ControlCommand: ParsableCommand {
                 Without this command the worker purges within store.purge-after of an erasure. A purge covers what has left \
                 the store before: first wait for the outcomes of the event `erase`, and for the next commit of offsets. \
                 GET /store lists partitions that need a purge. After a restart in the middle, --wait ends with status 75, \
-                because the worker's new process doesn't know the request: repeat the command.
+                because the worker's new process doesn't know the request: repeat the command. It also ends with status \
+                75 after half a minute without an answer, and when a partition has left the worker.
                 """)
 
         @Flag(help: "Purge all partitions, also those without erased data.") var all = false
@@ -100,7 +101,8 @@ struct ControlCommand: ParsableCommand {
         @OptionGroup var options: ControlOptions
 
         func run() throws {
-            let before = try PurgeProgress(options.send("GET", "/store"))
+            // Only the wait needs the state before the request.
+            let before = wait ? try PurgeProgress(options.send("GET", "/store")) : nil
             let partitions = try PurgeProgress.requested(
                 options.send("POST", "/store/purge", all ? [(name: "all", value: "1")] : []))
             guard !partitions.isEmpty else {
@@ -108,11 +110,13 @@ struct ControlCommand: ParsableCommand {
                 return
             }
             Terminal.output("purging \(Numbers.counted(partitions.count, "partition"))")
-            guard wait else { return }
+            guard let before else { return }
             var waiting = PurgeWait(before, partitions)
             let began = ContinuousClock.now
             while true {
-                switch waiting.next(try look(), at: ContinuousClock.now - began) {
+                let lookBegan = ContinuousClock.now - began
+                let look = try look()
+                switch waiting.next(look, during: lookBegan...(ContinuousClock.now - began)) {
                 case .wait: usleep(200_000)
                 case .purged:
                     Terminal.output("purged")
