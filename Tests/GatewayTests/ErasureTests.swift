@@ -83,17 +83,8 @@ struct ErasureTests {
             var random = SeededGenerator(seed: 83)
             let (first, new) = (random.hexadecimal(bytes: 32), random.hexadecimal(bytes: 32))
             let store = try #require(worker.store)
-            func produce(_ jobs: [EncodedJob], in partition: Int32) throws {
-                try bed.kafka.produce(
-                    to: "jobs",
-                    jobs.map {
-                        var record = NewRecord($0)
-                        record.partition = partition
-                        return record
-                    })
-            }
             let later = Int64(Date().timeIntervalSince1970) * 1000 + 3_000_000
-            try produce(
+            try bed.produce(
                 ["a", "b"].map { id in
                     push("secret", to: first) {
                         $0.collapseIdentifier = id
@@ -102,11 +93,11 @@ struct ErasureTests {
                     }
                 }, in: 1)
             try worker.waitUntilEvicted(devices: 1)
-            try produce([event("token-changed", of: first, #","new-device-token":"\#(new)""#)], in: 1)
+            try bed.produce([event("token-changed", of: first, #","new-device-token":"\#(new)""#)], in: 1)
             try bed.waitForOutcomes(1)
             try worker.waitUntilEvicted(devices: 1)
             #expect(try left(of: first, in: store) == 0 && left(of: new, in: store) == 2)
-            for partition in [Int32(0), 2, 1] { try produce([event("erase", of: new)], in: partition) }
+            for partition in [Int32(0), 2, 1] { try bed.produce([event("erase", of: new)], in: partition) }
             let outcomes = try bed.waitForOutcomes(1 + 2 + 3)
             #expect(outcomes.count { $0.kind == .cancelled && $0.cause == "device-erased" } == 2)
             #expect(outcomes.filter { $0.kind == .applied }.compactMap(\.count).sorted() == [0, 0, 2, 2])

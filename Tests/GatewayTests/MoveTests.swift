@@ -23,13 +23,7 @@ struct MoveTests {
 
     /// Produces in one partition, which defines the order.
     private func produce(_ bed: WorkerBed, _ jobs: [EncodedJob], in partition: Int32 = 1) throws {
-        try bed.kafka.produce(
-            to: "jobs",
-            jobs.map {
-                var record = NewRecord($0)
-                record.partition = partition
-                return record
-            })
+        try bed.produce(jobs, in: partition)
     }
 
     private func worker(

@@ -259,9 +259,7 @@ struct TraceTests {
                     try stage(endpoint.get(place + "\($0)"))?["state"] as? String == "intake-paused"
                 }
             }
-            var record = NewRecord(job(3, to: device("aa", 3)))
-            record.partition = 2
-            try bed.kafka.produce(to: "jobs", [record])
+            try bed.produce([job(3, to: device("aa", 3))], in: 2)
             let stopped = try #require(try stage(endpoint.get(place + "\(offset)")))
             #expect((stopped["text"] as? String)?.contains("operator") == true)
             worker.switches.change(.all, isPaused: false, by: "test", note: "why") { _ in }

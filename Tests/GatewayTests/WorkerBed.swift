@@ -214,8 +214,15 @@ final class WorkerBed {
             })
     }
 
-    func produce(_ jobs: [EncodedJob]) throws {
-        try kafka.produce(to: "jobs", jobs.map { NewRecord($0) })
+    /// Produces in one partition, which defines the order; nil leaves the choice to the keys.
+    func produce(_ jobs: [EncodedJob], in partition: Int32? = nil) throws {
+        try kafka.produce(
+            to: "jobs",
+            jobs.map {
+                var record = NewRecord($0)
+                if let partition { record.partition = partition }
+                return record
+            })
     }
 
     // MARK: Outcomes
