@@ -23,8 +23,8 @@ struct RedriveCommand: ParsableCommand {
             A ledger keeps what was redriven: the topic TOPIC-redriven, which is created with cleanup.policy=compact. A \
             later run skips its entries, and a second record of the same job. Job and entry are in one transaction, and a \
             second redrive with the same ledger fences the first. Without transactions an entry is written before the job and \
-            after it; a killed run leaves jobs in doubt, which later runs report. Such a run also fences an earlier run with \
-            transactions. When the fence is refused, repeat a run that Kafka didn't answer with the same option.
+            after it; a killed run leaves jobs in doubt, which later runs report. A run without transactions fences one with \
+            transactions, too. Nevertheless, repeat a run that Kafka didn't answer with the same option.
 
             The command ends at the topic's end as of its start. SIGINT ends it early: what is done is in the ledger. When \
             Kafka doesn't answer within --timeout, the command reports what was done. Run it again for the rest.
