@@ -20,22 +20,23 @@ final class FaultyEndpoint {
 
     /// Address for `--url`.
     let address: String
-    private let descriptor: Int32
+    private let listener: Listener
     private let gate: DispatchSemaphore
     private let requests: DispatchSemaphore
 
     init(_ answers: Answer...) throws {
         precondition(!answers.isEmpty)
-        descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        let listener = Listener()
+        self.listener = listener
         var name = sockaddr_in()
         name.sin_family = sa_family_t(AF_INET)
         name.sin_addr.s_addr = in_addr_t(0x7f00_0001).bigEndian
         var size = socklen_t(MemoryLayout<sockaddr_in>.size)
-        let listener = descriptor
+        let descriptor = listener.descriptor
         let isBound = withUnsafeMutablePointer(to: &name) { pointer in
             pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                bind(listener, $0, size) == 0 && listen(listener, 16) == 0
-                    && getsockname(listener, $0, &size) == 0
+                bind(descriptor, $0, size) == 0 && listen(descriptor, 16) == 0
+                    && getsockname(descriptor, $0, &size) == 0
             }
         }
         guard isBound else { throw POSIXError(.EIO) }
@@ -48,9 +49,25 @@ final class FaultyEndpoint {
     }
 
     deinit {
-        // Ends the thread's accept; the thread closes the rest.
-        shutdown(descriptor, Int32(SHUT_RDWR))
+        // Ends the thread's accept; the thread closes its connections.
+        shutdown(listener.descriptor, Int32(SHUT_RDWR))
         gate.signal()
+    }
+
+    /// A socket, closed when neither the endpoint nor its thread has it any more.
+    private final class Listener: Sendable {
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+
+        /// Returns the next connection; nil after the shutdown.
+        func accept() -> Int32? {
+            while true {
+                let connection = Glibc.accept(descriptor, nil, nil)
+                if connection >= 0 { return connection }
+                guard errno == EINTR || errno == ECONNABORTED else { return nil }
+            }
+        }
+
+        deinit { close(descriptor) }
     }
 
     /// Lets the held answer go.
@@ -62,13 +79,11 @@ final class FaultyEndpoint {
     }
 
     private static func serve(
-        _ listener: Int32, _ answers: [Answer], _ gate: DispatchSemaphore, _ requests: DispatchSemaphore
+        _ listener: Listener, _ answers: [Answer], _ gate: DispatchSemaphore, _ requests: DispatchSemaphore
     ) {
         var silent: [Int32] = []
         var number = 0
-        while true {
-            let connection = accept(listener, nil, nil)
-            guard connection >= 0 else { break }
+        while let connection = listener.accept() {
             guard readRequest(connection) else {
                 close(connection)
                 continue
@@ -90,7 +105,6 @@ final class FaultyEndpoint {
             number += 1
         }
         silent.forEach { close($0) }
-        close(listener)
     }
 
     private static func answer(_ body: String) -> String {

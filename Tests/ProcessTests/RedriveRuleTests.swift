@@ -11,9 +11,13 @@ import Testing
 private func place(_ text: String) throws -> RecordAddress { try #require(RecordAddress(text: text)) }
 
 private func apply(_ ledger: inout RedriveLedger, _ key: String, _ value: String?) {
+    apply(&ledger, key, value.map { Array($0.utf8) }, 0)
+}
+
+private func apply(_ ledger: inout RedriveLedger, _ key: String, _ value: [UInt8]?, _ partition: Int32) {
     Array(key.utf8).withUnsafeBytes { key in
-        guard let value else { return ledger.apply(key: key, value: nil) }
-        Array(value.utf8).withUnsafeBytes { ledger.apply(key: key, value: $0) }
+        guard let value else { return ledger.apply(key: key, value: nil, partition: partition) }
+        value.withUnsafeBytes { ledger.apply(key: key, value: $0, partition: partition) }
     }
 }
 
@@ -83,8 +87,7 @@ struct RedriveLedgerTests {
         #expect(ledger.decide(place: try place("dl/0/9"), source: try place("jobs/0/2")) == .inDoubt)
     }
 
-    /// A topic of dead letters that was created anew, perhaps with fewer partitions, has other dead letters at the same
-    /// places.
+    /// A topic of dead letters that was created anew has other dead letters at the same places.
     @Test func anotherDeadLetterAtThePlaceIsSent() throws {
         var ledger = RedriveLedger()
         apply(&ledger, "dl/0/1", try Self.entry(.done, "jobs/0/1"))
@@ -107,33 +110,67 @@ struct RedriveLedgerTests {
         #expect(ledger.decide(place: place, source: entry.source, identity: new) == .send)
     }
 
-    /// A ledger that got more partitions has older entries of a place in another partition, which may be read later.
-    @Test func theLatestEntryOfAllPartitionsCounts() throws {
-        func entry(_ state: RedriveState, _ at: Int64) throws -> [UInt8] {
+    /// A ledger that got more partitions has entries of a place in several. Their times are of several clocks, and decide
+    /// nothing.
+    @Test func theStrongestEntryOfAllPartitionsCounts() throws {
+        func entry(_ state: RedriveState, _ at: Int64, _ source: String = "jobs/0/1") throws -> [UInt8] {
             RedriveEntry(
-                state: state, source: try place("jobs/0/1"), destination: "jobs", atMilliseconds: at, run: "r"
+                state: state, source: try place(source), destination: "jobs", atMilliseconds: at, run: "r"
             ).json
         }
         func read(_ entries: [([UInt8]?, Int32)]) throws -> RedriveLedger.Verdict {
             var ledger = RedriveLedger()
-            for (value, partition) in entries {
-                Array("dl/0/1".utf8).withUnsafeBytes { key in
-                    guard let value else {
-                        return ledger.apply(
-                            key: key, value: nil, partition: partition, timestampMilliseconds: 9)
-                    }
-                    value.withUnsafeBytes { ledger.apply(key: key, value: $0, partition: partition) }
-                }
-            }
+            for (value, partition) in entries { apply(&ledger, "dl/0/1", value, partition) }
             return ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/1"))
         }
         let (failed, done) = (try entry(.failed, 10), try entry(.done, 20))
         #expect(try read([(done, 1), (failed, 0)]) == .redriven)
         #expect(try read([(failed, 0), (done, 1)]) == .redriven)
         #expect(try read([(done, 1), (nil, 0)]) == .redriven)
+        // The clock of the run that failed was ahead.
+        let (late, doubt) = (try entry(.failed, 30), try entry(.intent, 5))
+        #expect(try read([(done, 1), (late, 0)]) == .redriven)
+        #expect(try read([(late, 0), (done, 1)]) == .redriven)
+        #expect(try read([(doubt, 1), (late, 0)]) == .inDoubt)
+        #expect(try read([(late, 0), (doubt, 1), (done, 2)]) == .redriven)
         // Within a partition the order of the log counts, whatever the clocks were.
         #expect(try read([(done, 1), (failed, 1)]) == .send)
         #expect(try read([(done, 1), (nil, 1)]) == .send)
+        // A weaker entry that was read before counts again when the stronger one is replaced.
+        #expect(try read([(done, 1), (doubt, 0), (late, 1)]) == .inDoubt)
+        #expect(try read([(done, 1), (done, 0), (nil, 1)]) == .redriven)
+        // The entry of a former job at the place doesn't hide that of this job.
+        let former = try entry(.done, 40, "jobs/0/9")
+        #expect(try read([(former, 0), (doubt, 1)]) == .inDoubt)
+        #expect(try read([(doubt, 1), (former, 0)]) == .inDoubt)
+    }
+
+    /// Random entries of several partitions against a naive model.
+    @Test func partitionsOfTheLedgerHaveNoOrder() throws {
+        var random = SeededGenerator(seed: 11)
+        let other = try place("dl/0/2")
+        let source = try place("jobs/0/1")
+        for _ in 0..<500 {
+            var ledger = RedriveLedger()
+            var latest: [Int32: RedriveState] = [:]
+            for _ in 0..<Int.random(in: 1...12, using: &random) {
+                let partition = Int32.random(in: 0..<3, using: &random)
+                let state = [RedriveState.done, .intent, .failed, nil].randomElement(using: &random) ?? nil
+                let json = try state.map { Array(try Self.entry($0, "jobs/0/1").utf8) }
+                apply(&ledger, "dl/0/1", json, partition)
+                latest[partition] = state
+            }
+            let states = Set(latest.values)
+            let expected: RedriveState? =
+                states.contains(.done)
+                ? .done : states.contains(.intent) ? .intent : states.contains(.failed) ? .failed : nil
+            #expect(ledger.state(of: try place("dl/0/1"), source: source) == expected, "\(latest)")
+            #expect(ledger.count == (latest.isEmpty ? 0 : 1))
+            // Another dead letter of the same job.
+            let verdict: RedriveLedger.Verdict =
+                expected == .done ? .sameJob : expected == .intent ? .inDoubt : .send
+            #expect(ledger.decide(place: other, source: source) == verdict, "\(latest)")
+        }
     }
 
     private static let old = RedriveIdentity(
@@ -406,6 +443,20 @@ struct RedriveRuleTests {
         #expect(!text.contains(token) && text.contains("(hidden)"))
     }
 
+    @Test func selectedJobsWithoutAnEndAreNotReached() throws {
+        var tally = RedriveTally(isDryRun: false)
+        let facts = try #require(try letter())
+        for _ in 0..<5 { tally.addSelected(facts) }
+        let group = RedriveTally.Group(facts)
+        tally.add(.redriven, group)
+        tally.add(.unanswered, group)
+        #expect(tally.notReached == 3 && tally.document(of: .deadLetters)["not-reached"] as? Int == 3)
+        #expect(tally.lines(of: .deadLetters).contains { $0.hasPrefix("3 not reached") })
+        for _ in 0..<3 { tally.add(.failed, group) }
+        #expect(tally.notReached == 0)
+        #expect(!tally.lines(of: .deadLetters).contains { $0.contains("not reached") })
+    }
+
     @Test func groupsAreBounded() throws {
         var tally = RedriveTally(isDryRun: false)
         for number in 0..<1_500 {
@@ -620,6 +671,21 @@ struct PaceTests {
         #expect(over(.seconds(1), isStopping: true, .milliseconds(999), .seconds(1)) == [false, true])
     }
 
+    @Test func attemptsOfABatchAreBounded() {
+        var attempts = TransactionAttempts()
+        var verdicts = (0..<5).map { _ in
+            attempts.aborted(isSilent: false, isStopping: false, isSmaller: false)
+        }
+        #expect(verdicts == [.again, .again, .again, .again, .refused])
+        verdicts = (0..<9).map { _ in
+            attempts.aborted(isSilent: false, isStopping: false, isSmaller: true)
+        }
+        #expect(verdicts.allSatisfy { $0 == .again }, "a smaller batch ends without a bound")
+        #expect(attempts.aborted(isSilent: false, isStopping: true, isSmaller: true) == .stopped)
+        var first = TransactionAttempts()
+        #expect(first.aborted(isSilent: true, isStopping: false, isSmaller: true) == .silent)
+    }
+
     @Test func runsWithOneLedgerShareAnIdentifier() {
         #expect(RedriveRun.transactionalID(ledger: "l") == "sluice-redrive-l")
     }
@@ -695,14 +761,14 @@ struct RedriveWriterTests {
         let writer = try RedriveWriter(
             RedriveWriter.Settings(
                 properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers),
-                ledger: kafka.topic("ledger"), transactionalID: transactions ? "redrive" : nil, run: "r",
-                patience: .seconds(isStopped ? 3_600 : 1)),
+                ledger: kafka.topic("ledger"), transactionalID: transactions ? "redrive" : nil, run: "r"),
             isStopping: { isStopping }, ended: { ends[$0.place.offset] = $1 })
         for number in 0..<4 { try writer.add(try item(number, topic: kafka.topic("jobs"), before: nil)) }
         try writer.flush()
         kafka.suspend()
         defer { kafka.resume() }
         isStopping = isStopped
+        writer.wait(atMost: .seconds(isStopped ? 3_600 : 1))
         for number in 4..<8 { try writer.add(try item(number, topic: kafka.topic("jobs"), before: nil)) }
         let failure = #expect(throws: CommandFailure.self) { try writer.flush() }
         #expect(failure?.status == .unavailable)
@@ -713,6 +779,68 @@ struct RedriveWriterTests {
         // A commit without an answer may have been carried out. A job without its intent wasn't produced.
         #expect((4..<8).allSatisfy { ends[$0] == (transactions ? .unanswered : .failed) })
         writer.close()
+    }
+
+    /// An answer is lost, and the repeated commit finds another run. The first commit may have taken effect.
+    @Test(arguments: [47, 90] as [Int32])
+    func aFencedCommitIsUnanswered(code: Int32) throws {
+        let kafka = try TestKafka(embedding: [("jobs", 1), ("ledger", 1)])
+        var ends: [Int64: RedriveEnd] = [:]
+        let writer = try RedriveWriter(
+            RedriveWriter.Settings(
+                properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers),
+                ledger: kafka.topic("ledger"), transactionalID: "redrive", run: "r")
+        ) { ends[$0.place.offset] = $1 }
+        defer { writer.close() }
+        try #require(kafka.embedded).fail(.endTransaction, with: [code])
+        for number in 0..<4 { try writer.add(try item(number, topic: kafka.topic("jobs"), before: nil)) }
+        let failure = #expect(throws: CommandFailure.self) { try writer.flush() }
+        #expect(failure?.message.contains("has fenced this one") == true, "\(failure?.message ?? "")")
+        #expect(ends.count == 4 && ends.values.allSatisfy { $0 == .unanswered })
+    }
+
+    /// The queue is full while a partition has no leader. The coordinator answers, so that the abort succeeds.
+    @Test func aFullQueueEndsTheBatch() throws {
+        let kafka = try TestKafka(embedding: [("jobs", 1), ("ledger", 1)])
+        var ends: [Int64: RedriveEnd] = [:]
+        var properties = KafkaProperties(bootstrapServers: kafka.bootstrapServers)
+        properties["queue.buffering.max.messages"] = "4"
+        let writer = try RedriveWriter(
+            RedriveWriter.Settings(
+                properties: properties, ledger: kafka.topic("ledger"), transactionalID: "redrive", run: "r")
+        ) { ends[$0.place.offset] = $1 }
+        defer { writer.close() }
+        try writer.add(try item(0, topic: kafka.topic("jobs"), before: nil))
+        try writer.flush()
+        try #require(kafka.embedded).setLeader(nil, topic: kafka.topic("jobs"), partition: 0)
+        try #require(kafka.embedded).setLeader(nil, topic: kafka.topic("ledger"), partition: 0)
+        writer.wait(atMost: .seconds(5))
+        for number in 1..<9 { try writer.add(try item(number, topic: kafka.topic("jobs"), before: nil)) }
+        let failure = #expect(throws: CommandFailure.self) { try writer.flush() }
+        #expect(
+            failure?.message.contains("didn't take a batch within 5 s") == true, "\(failure?.message ?? "")")
+        #expect(ends[0] == .redriven && (1..<9).allSatisfy { ends[$0] == .failed })
+    }
+
+    /// Evidence of the fence: nothing else of a run without transactions asks for the coordinator, and so is refused. A
+    /// user who is refused can't have had transactions.
+    @Test func aRunWithoutTransactionsFencesOnesWithThem() throws {
+        let kafka = try TestKafka(embedding: [("jobs", 1), ("ledger", 1)])
+        func writer(transactionalID: String?, fencedID: String?) throws -> RedriveWriter {
+            try RedriveWriter(
+                RedriveWriter.Settings(
+                    properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers),
+                    ledger: kafka.topic("ledger"), transactionalID: transactionalID, fencedID: fencedID,
+                    run: "r")
+            ) { _, _ in }
+        }
+        let embedded = try #require(kafka.embedded)
+        embedded.fail(.findCoordinator, with: [53])
+        try writer(transactionalID: nil, fencedID: "redrive").close()
+        // The refusal is used up.
+        try writer(transactionalID: "redrive", fencedID: nil).close()
+        embedded.fail(.findCoordinator, with: [53])
+        #expect(throws: CommandFailure.self) { try writer(transactionalID: "redrive", fencedID: nil) }
     }
 
     @Test func aJobThatIsRefusedAloneFailsAndKeepsItsState() throws {

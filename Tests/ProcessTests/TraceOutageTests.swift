@@ -194,6 +194,7 @@ struct TraceOutageTests {
         let stopped = try Trace(run)
         #expect(stopped.exit == .status(75), "\(stopped.error)")
         #expect(stopped.isComplete == false && stopped.states.isEmpty)
+        #expect(stopped.document["stopped"] as? Bool == true)
         #expect(stopped.workers == ["no answer before the stop"])
         #expect(stopped.topics.allSatisfy { $0 == "not to its end" })
     }

@@ -1,6 +1,7 @@
 import APNS
 import Configuration
 import Foundation
+import KafkaTestSupport
 import SluiceModel
 import TestSupport
 import Testing
@@ -227,6 +228,77 @@ struct TraceRuleTests {
         #expect(busy.isBusy)
     }
 
+    /// Pushes of a later version may have another form. Without them the answer isn't complete.
+    @Test func unreadablePushesMakeAnAnswerIncomplete() throws {
+        let damaged = try reply { $0["source"] = 5 }
+        #expect(damaged.unreadable == 1 && !damaged.isComplete && damaged.failure == nil)
+        #expect(damaged.fault == "1 push of the answer can't be read; update sluice")
+        func read(_ body: String) -> WorkerReply {
+            WorkerReply(
+                worker: "w:1", AdminCall.Answer(status: 200, body: Array(body.utf8)), record: nil)
+        }
+        let two = read(#"{"searched":{},"complete":true,"pushes":[5,{}]}"#)
+        #expect(two.unreadable == 2 && !two.isComplete)
+        for body in [
+            #"{"searched":{},"complete":true}"#, #"{"searched":{},"complete":true,"pushes":{}}"#,
+        ] {
+            #expect(read(body).failure == "the answer has no list of pushes; update sluice")
+            #expect(!read(body).isComplete)
+        }
+        let whole = read(#"{"searched":{},"complete":true,"pushes":[]}"#)
+        #expect(whole.isComplete && whole.fault == nil)
+        var later = whole
+        later.add(later: two)
+        #expect(!later.isComplete && later.unreadable == 2)
+
+        let report = TraceReport(
+            jobs: [], searches: [], replies: [two], isLimited: false, isTruncated: false, limit: 1, now: 0)
+        #expect(!report.isComplete)
+        #expect(
+            report.workerFailure == "worker w:1: 2 pushes of the answer can't be read; update sluice")
+        #expect(report.lines.contains { $0.contains("0 pushes, 2 pushes of the answer can't be read") })
+    }
+
+    /// Jobs beyond the bounds of the questions are shown, but not as if all was known of them.
+    @Test func jobsThatWereNotLookedUpMakeATraceIncomplete() {
+        var book = TraceBook(TraceSubject(nil, deviceToken: "ab"))
+        func note(_ count: Int) {
+            for offset in 0..<count {
+                book.note(RecordAddress(topic: "jobs", partition: 0, offset: Int64(offset))) { _ in }
+            }
+        }
+        note(TraceBook.mostQuestions)
+        #expect(book.questions().count == TraceBook.mostQuestions && !book.isAbridged)
+        note(TraceBook.mostLookups)
+        book.note(RecordAddress(topic: "other", partition: 0, offset: 0)) { _ in }
+        #expect(book.lookups(in: "jobs").count == TraceBook.mostLookups && !book.isAbridged)
+        var asked = book
+        #expect(asked.questions().count == TraceBook.mostQuestions && asked.isAbridged)
+        note(TraceBook.mostLookups + 1)
+        #expect(book.lookups(in: "jobs").map(\.offset) == Array(0..<Int64(TraceBook.mostLookups)))
+        #expect(book.isAbridged && !book.isTruncated)
+        let report = TraceReport(
+            jobs: book.sorted, searches: [], replies: [], isLimited: false, isTruncated: false,
+            isAbridged: true, limit: 1, now: 0)
+        #expect(!report.isComplete && report.advice.contains { $0.contains("name one with its apns-id") })
+    }
+
+    @Test func aStoppedTraceIsNotComplete() {
+        let search = TopicSearch(topic: "jobs", period: RecordPeriod(), isComplete: true)
+        var report = TraceReport(
+            jobs: [TracedJob(place)], searches: [search], replies: [], isLimited: false, isTruncated: false,
+            limit: 1, now: 0)
+        #expect(report.isComplete && report.document["stopped"] as? Bool == false)
+        report.isStopped = true
+        #expect(!report.isComplete)
+        #expect(
+            report.document["stopped"] as? Bool == true && report.document["complete"] as? Bool == false)
+        let text = report.lines.joined(separator: "\n")
+        #expect(text.contains("stopped before the end"))
+        #expect(text.contains("no outcome was found before the stop"))
+        #expect(!text.contains("no worker that answered has the job"))
+    }
+
     /// A worker may vanish between two questions. Its first answer stays, and its fault is reported.
     @Test func laterFaultsOfAWorkerAreReported() throws {
         var first = try reply { _ in }
@@ -248,7 +320,7 @@ struct TraceRuleTests {
         let job = TracedJob(place)
         #expect(job.milestones(now: 0).last?.text.contains("no worker that answered has the job") == true)
         #expect(
-            job.milestones(now: 0, hasReadTopics: false).last?.text
+            job.milestones(now: 0, .partOfTopics).last?.text
                 == "no outcome was found yet, because topics were not read to their ends")
         var report = TraceReport(
             jobs: [], searches: [], replies: [], isLimited: false, isTruncated: false, limit: 1, now: 0)
@@ -305,5 +377,44 @@ struct TraceRuleTests {
     @Test(arguments: [(0, "0.0 ms"), (90_000, "1.5 min"), (7_200_000, "2.0 h"), (259_200_000, "3.0 d")])
     func spansHaveFittingUnits(_ milliseconds: Int64, _ text: String) {
         #expect(TraceReport.span(milliseconds) == text)
+    }
+}
+
+/// The limit of records, without a process and with an embedded cluster in this one.
+@Suite("Trace: limit of records")
+struct TraceLimitTests {
+    @Test func aRecordThatIsLeftOutExceedsTheLimit() {
+        var budget = RecordBudget(2)
+        let taken = [budget.take(), budget.take()]
+        #expect(taken == [true, true] && budget.left == 0 && !budget.isExceeded)
+        var whole = budget
+        #expect(!whole.continues(isAtEnd: true) && !whole.isExceeded)
+        var unread = budget
+        #expect(!unread.continues(isAtEnd: false) && unread.isExceeded)
+        #expect(!budget.take() && budget.isExceeded && !budget.continues(isAtEnd: true))
+    }
+
+    /// All records arrive with one poll, together with the end of the topic.
+    @Test func aTopicWithRecordsBehindTheLimitIsNotRead() throws {
+        let kafka = try TestKafka(embedding: [("outcomes", 1), ("dead", 1), ("empty", 1)])
+        try kafka.produce(to: "outcomes", (0..<450).map { NewRecord(value: "\($0)") })
+        try kafka.produce(to: "dead", [NewRecord(value: "x")])
+        let cluster = KafkaCluster(bootstrapServers: kafka.bootstrapServers)
+        func search(_ searcher: TopicSearcher, _ topic: String) -> (search: TopicSearch, found: Int) {
+            var found = 0
+            let search = searcher.search(kafka.topic(topic), RecordPeriod()) { _ in found += 1 }
+            return (search, found)
+        }
+        let short = TopicSearcher(cluster, limit: 400) { false }
+        let cut = search(short, "outcomes")
+        #expect(cut.search.failure == nil && cut.search.records == 400 && cut.found == 400)
+        #expect(!cut.search.isComplete && short.isLimited)
+
+        let exact = TopicSearcher(cluster, limit: 450) { false }
+        let whole = search(exact, "outcomes")
+        #expect(whole.search.isComplete && whole.found == 450 && !exact.isLimited)
+        #expect(search(exact, "empty").search.isComplete && !exact.isLimited)
+        let behind = search(exact, "dead")
+        #expect(!behind.search.isComplete && behind.found == 0 && exact.isLimited)
     }
 }

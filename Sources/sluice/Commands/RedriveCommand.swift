@@ -23,7 +23,8 @@ struct RedriveCommand: ParsableCommand {
             A ledger keeps what was redriven: the topic TOPIC-redriven, which is created with cleanup.policy=compact. A \
             later run skips its entries, and a second record of the same job. Job and entry are in one transaction, and a \
             second redrive with the same ledger fences the first. Without transactions an entry is written before the job and \
-            after it; a killed run leaves jobs in doubt, which later runs report.
+            after it; a killed run leaves jobs in doubt, which later runs report. A run without transactions fences one with \
+            transactions, too. Nevertheless, repeat a run that Kafka didn't answer with the same option.
 
             The command ends at the topic's end as of its start. SIGINT ends it early: what is done is in the ledger. When \
             Kafka doesn't answer within --timeout, the command reports what was done. Run it again for the rest.
@@ -38,7 +39,7 @@ struct RedriveCommand: ParsableCommand {
               0   all selected records were redriven, or skipped for a reported cause
               1   a job was not produced
               69  Kafka or a topic can't be reached, or another redrive has fenced this one
-              75  stopped on request before the end
+              75  stopped on request before the end, whatever happened until then
               78  the configuration, or the ledger's cleanup.policy, is wrong
             """)
 
@@ -155,21 +156,26 @@ struct RedriveCommand: ParsableCommand {
             try run.run()
         } catch let failure as CommandFailure {
             report(run)
-            throw failure
+            // A stop ends the wait for brokers that are away.
+            guard run.isStopping, failure.status == .unavailable else { throw failure }
+            throw CommandFailure(.unfinished, "stopped before the end; \(failure.message)")
         }
         report(run)
-        if run.tally[.failed] > 0 {
-            throw CommandFailure(
-                .failure,
-                "\(Numbers.counted(run.tally[.failed], "job")) "
-                    + (dryRun
-                        ? "can't be produced"
-                        : "\(run.tally[.failed] == 1 ? "was" : "were") not produced")
-                    + (run.firstFault.map { ": \($0)" } ?? ""))
-        }
+        let faults = run.tally[.failed] > 0 ? faults(run) : nil
         if !run.isComplete {
-            throw CommandFailure(.unfinished, "stopped before the end; run the command again for the rest")
+            throw CommandFailure(
+                .unfinished,
+                "stopped before the end; run the command again for the rest"
+                    + (faults.map { "; \($0)" } ?? ""))
         }
+        if let faults { throw CommandFailure(.failure, faults) }
+    }
+
+    private func faults(_ run: RedriveRun) -> String {
+        let count = run.tally[.failed]
+        return "\(Numbers.counted(count, "job")) "
+            + (dryRun ? "can't be produced" : "\(count == 1 ? "was" : "were") not produced")
+            + (run.firstFault.map { ": \($0)" } ?? "")
     }
 
     private func settings() throws -> RedriveRun.Settings {

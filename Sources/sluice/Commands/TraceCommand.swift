@@ -146,7 +146,8 @@ struct TraceCommand: ParsableCommand {
         let report = TraceReport(
             jobs: run.book.sorted, searches: run.searches, replies: run.replies,
             readFailure: run.readFailure, isLimited: run.isLimited, isTruncated: run.book.isTruncated,
-            limit: limit, deviceToken: deviceToken, now: Self.now)
+            isAbridged: run.book.isAbridged, isStopped: run.isStopped, limit: limit, deviceToken: deviceToken,
+            now: Self.now)
         if json {
             Terminal.output(JSONText.of(report.document))
         } else {

@@ -11,6 +11,15 @@ enum RedriveState: String, Sendable {
     /// The job is known not to be produced.
     case failed
 
+    /// Order of entries from different partitions of a ledger: the greater one counts.
+    var rank: Int {
+        switch self {
+        case .done: 2
+        case .intent: 1
+        case .failed: 0
+        }
+    }
+
     /// Returns the state of a place whose job could not be produced. An earlier run may have produced the job, so its
     /// state stays.
     static func afterFailure(before: RedriveState?) -> RedriveState { before ?? .failed }
@@ -146,8 +155,6 @@ struct RedriveLedger: Sendable {
         var mark: Mark
         /// Partition of the ledger that has the entry.
         var partition: Int32
-        /// Time of the entry in milliseconds since the epoch.
-        var atMilliseconds: Int64
 
         /// Returns whether the entry may be of this job. Another job has the place when the topic of dead letters or
         /// outcomes was created anew.
@@ -157,9 +164,50 @@ struct RedriveLedger: Sendable {
         }
     }
 
+    /// Latest entries of a place in each partition of the ledger: nearly always one.
+    private struct Entries {
+        var first: Entry
+        var more: [Entry] = []
+
+        /// Returns the entry that a partition had.
+        mutating func replace(with entry: Entry) -> Entry? {
+            if first.partition == entry.partition {
+                defer { first = entry }
+                return first
+            }
+            guard let index = more.firstIndex(where: { $0.partition == entry.partition }) else {
+                more.append(entry)
+                return nil
+            }
+            defer { more[index] = entry }
+            return more[index]
+        }
+
+        /// Returns the removed entry of a partition, and the entries that are left.
+        func without(_ partition: Int32) -> (removed: Entry?, left: Entries?) {
+            if first.partition == partition {
+                return (first, more.first.map { Entries(first: $0, more: Array(more.dropFirst())) })
+            }
+            guard let index = more.firstIndex(where: { $0.partition == partition }) else {
+                return (nil, self)
+            }
+            var left = self
+            return (left.more.remove(at: index), left)
+        }
+
+        /// Returns the strongest state of the entries that may be of a job; nil: none.
+        func state(_ source: RecordAddress, _ mark: Mark) -> RedriveState? {
+            var strongest = first.fits(source, mark) ? first.state : nil
+            for entry in more where entry.fits(source, mark) {
+                if strongest.map({ entry.state.rank > $0.rank }) ?? true { strongest = entry.state }
+            }
+            return strongest
+        }
+    }
+
     private let exceptions: Exceptions
     /// Entries by places of dead letters or outcomes.
-    private var entries: [RecordAddress: Entry] = [:]
+    private var entries: [RecordAddress: Entries] = [:]
     /// Jobs by the places of their records: those of entries whose state isn't `failed`, and those that this run has taken.
     private var jobs: [RecordAddress: Jobs] = [:]
     /// Copies of topic names, which all places share.
@@ -172,16 +220,14 @@ struct RedriveLedger: Sendable {
     /// Number of places that the ledger knows.
     var count: Int { entries.count }
 
-    /// Takes a record of the ledger topic, in the order of its partition. A ledger that got more partitions has entries of
-    /// one place in several; the latest by its time counts.
+    /// Takes a record of the ledger topic, in the order of its partition. The latest entry of a partition counts. A ledger
+    /// that got more partitions has entries of one place in several. The strongest of them counts, because clocks of
+    /// several machines have no order.
     ///
-    /// - Parameters:
-    ///   - value: nil for a tombstone, which forgets the place. An unreadable value counts as an intent, so that the job
-    ///     isn't sent twice.
-    ///   - timestampMilliseconds: time of the record since the epoch, for a value that names no time.
+    /// - Parameter value: nil for a tombstone, which forgets the place's entry of this partition; entries of other
+    ///   partitions stay. An unreadable value counts as an intent, so that the job isn't sent twice.
     mutating func apply(
-        key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?, partition: Int32 = 0,
-        timestampMilliseconds: Int64 = -1
+        key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?, partition: Int32 = 0
     ) {
         guard let key,
             let place = RecordAddress(text: String(decoding: key, as: UTF8.self)).map({ shared($0) })
@@ -189,18 +235,20 @@ struct RedriveLedger: Sendable {
             unreadable += 1
             return
         }
-        let document = value.map { LedgerDocument($0) }
-        let at = document?.atMilliseconds ?? timestampMilliseconds
-        if let before = entries[place], before.partition != partition, before.atMilliseconds > at { return }
-        guard let document else {
-            if let entry = entries.removeValue(forKey: place) { count(entry, by: -1) }
+        guard let document = value.map({ LedgerDocument($0) }) else {
+            guard let (removed, left) = entries[place]?.without(partition) else { return }
+            entries[place] = left
+            if let removed { count(removed, by: -1) }
             return
         }
-        let state = document.state ?? .intent
         let entry = Entry(
-            state: state, source: document.source.map { shared($0) }, mark: Mark(document.identity),
-            partition: partition, atMilliseconds: at)
-        if let before = entries.updateValue(entry, forKey: place) { count(before, by: -1) }
+            state: document.state ?? .intent, source: document.source.map { shared($0) },
+            mark: Mark(document.identity), partition: partition)
+        if entries[place] == nil {
+            entries[place] = Entries(first: entry)
+        } else if let before = entries[place]?.replace(with: entry) {
+            count(before, by: -1)
+        }
         count(entry, by: 1)
     }
 
@@ -222,7 +270,7 @@ struct RedriveLedger: Sendable {
     ) -> RedriveState? { state(place, source, Mark(identity)) }
 
     private func state(_ place: RecordAddress, _ source: RecordAddress, _ mark: Mark) -> RedriveState? {
-        entries[place].flatMap { $0.fits(source, mark) ? $0.state : nil }
+        entries[place]?.state(source, mark)
     }
 
     /// Decides about a dead letter or outcome. A job that is to be sent counts as taken by this run from now on.
@@ -271,13 +319,11 @@ private struct LedgerDocument {
     var state: RedriveState?
     var source: RecordAddress?
     var identity = RedriveIdentity()
-    var atMilliseconds: Int64?
 
     init(_ json: UnsafeRawBufferPointer) {
         let members = (try? JSONSerialization.jsonObject(with: Data(json))) as? [String: Any]
         state = (members?["state"] as? String).flatMap { RedriveState(rawValue: $0) }
         source = (members?["source"] as? String).flatMap { RecordAddress(text: $0) }
-        atMilliseconds = (members?["at"] as? Int).map { Int64($0) }
         identity.apnsID = (members?["apns-id"] as? String).flatMap { APNSID(text: $0) }
         identity.createdMilliseconds = (members?["created-at"] as? Int).map { Int64($0) }
         identity.timestampMilliseconds = (members?["source-timestamp"] as? Int).map { Int64($0) }

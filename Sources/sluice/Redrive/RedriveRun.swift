@@ -70,6 +70,8 @@ final class RedriveRun {
 
     /// Whether everything selected was processed.
     private(set) var isComplete = false
+    /// Whether a stop is requested.
+    var isStopping: Bool { stop.isRequested }
     /// Fault of the first job that could not be produced, in words; nil: none.
     private(set) var firstFault: String?
     /// Entries of earlier runs in the ledger.
@@ -150,10 +152,11 @@ final class RedriveRun {
         RedriveWriter.Settings(
             properties: settings.producerProperties, ledger: settings.ledger,
             transactionalID: settings.usesTransactions ? Self.transactionalID(ledger: settings.ledger) : nil,
+            fencedID: settings.usesTransactions ? nil : Self.transactionalID(ledger: settings.ledger),
             run: identifier, rate: settings.rate, patience: settings.patience)
     }
 
-    /// Returns the identifier that runs with the same ledger share, so that one of them fences the other.
+    /// Returns the identifier that runs with the same ledger share, so that a later run fences an earlier one.
     static func transactionalID(ledger: String) -> String { "sluice-redrive-\(ledger)" }
 
     /// Creates the topic of the ledger if it is missing, unless the run is dry.
@@ -168,15 +171,18 @@ final class RedriveRun {
             let limit = settings.cluster.limit(10_000)
             if try admin.partitionCount(of: settings.ledger, timeoutMilliseconds: limit) == nil {
                 if settings.isDryRun { return false }
-                try admin.createTopics([
-                    NewTopic(
-                        settings.ledger, partitions: 1, replicationFactor: settings.replicationFactor,
-                        configuration: [(name: "cleanup.policy", value: "compact")])
-                ])
+                try admin.createTopics(
+                    [
+                        NewTopic(
+                            settings.ledger, partitions: 1, replicationFactor: settings.replicationFactor,
+                            configuration: [(name: "cleanup.policy", value: "compact")])
+                    ], timeoutMilliseconds: settings.cluster.limit(15_000))
                 Terminal.error("sluice: created topic \(settings.ledger), the ledger of redriven records")
                 return true
             }
-            difference = try Self.configuration(of: settings.ledger, admin)?.differences(from: [rule]).first
+            let configuration = try Self.configuration(
+                of: settings.ledger, admin, timeoutMilliseconds: settings.cluster.limit(5_000))
+            difference = configuration?.differences(from: [rule]).first
         } catch {
             throw CommandFailure(
                 .unavailable,
@@ -191,10 +197,10 @@ final class RedriveRun {
 
     /// Returns nil where the cluster has no configuration, as the embedded one, or the user lacks the right to read it.
     private static func configuration(
-        of topic: String, _ admin: KafkaAdmin
+        of topic: String, _ admin: KafkaAdmin, timeoutMilliseconds: Int32
     ) throws(KafkaError) -> TopicConfiguration? {
         do throws(KafkaError) {
-            return try admin.configurations(of: [topic], timeoutMilliseconds: 5_000)[0]
+            return try admin.configurations(of: [topic], timeoutMilliseconds: timeoutMilliseconds)[0]
         } catch {
             if error.isUnsupported || error.isRefusal { return nil }
             throw error
@@ -208,9 +214,7 @@ final class RedriveRun {
         var patience = Patience(longest: settings.patience)
         while !reader.isAtEnd, !stop.isRequested {
             try poll(reader, of: settings.ledger, &patience) { record in
-                ledger.apply(
-                    key: record.key, value: record.value, partition: record.partition,
-                    timestampMilliseconds: record.timestampMilliseconds)
+                ledger.apply(key: record.key, value: record.value, partition: record.partition)
             }
             progress.show(fraction: nil) { "reading the ledger: \(Numbers.counted(reader.count, "record"))" }
         }

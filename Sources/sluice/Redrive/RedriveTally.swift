@@ -33,8 +33,7 @@ enum RedriveEnd: String, CaseIterable, Sendable {
         case .expired:
             "skipped: expired meanwhile, so the push would only expire again (--outcomes …,expired)"
         case .unanswered:
-            "unanswered: Kafka didn't acknowledge them; the next run redrives them, or reports them as in doubt or "
-                + "redriven before"
+            "unanswered: Kafka didn't acknowledge them; the next run redrives or reports them"
         case .failed: "failed: not produced"
         }
     }
@@ -76,6 +75,9 @@ struct RedriveTally {
     init(isDryRun: Bool) { self.isDryRun = isDryRun }
 
     subscript(end: RedriveEnd) -> Int { ends[end] ?? 0 }
+
+    /// Selected ones without an end: the run ended before them, and a later run begins with them.
+    var notReached: Int { max(0, selected - ends.values.reduce(0, +)) }
 
     mutating func addRead() { read += 1 }
     mutating func addUnreadable() { unreadable += 1 }
@@ -150,6 +152,11 @@ struct RedriveTally {
         for end in RedriveEnd.allCases where self[end] > 0 {
             lines.append("\(Numbers.grouped(self[end])) \(end.text(isDryRun: isDryRun))")
         }
+        if notReached > 0 {
+            lines.append(
+                "\(Numbers.grouped(notReached)) not reached: the run ended before them; the next run begins with them"
+            )
+        }
         if repeated > 0 {
             lines.append("\(Numbers.grouped(repeated)) of them had been redriven before, and failed again")
         }
@@ -181,6 +188,7 @@ struct RedriveTally {
             },
         ]
         for end in RedriveEnd.allCases { document[end.rawValue] = self[end] }
+        document["not-reached"] = notReached
         if isDryRun { document["examples"] = examples }
         return document
     }

@@ -2,6 +2,36 @@ import Foundation
 import Kafka
 import SluiceModel
 
+/// Attempts of a batch whose transactions are aborted. Pure.
+struct TransactionAttempts: Sendable {
+    /// Most attempts with the same jobs.
+    static let most = 5
+
+    /// Decision about the next attempt.
+    enum Verdict: Equatable, Sendable {
+        case again
+        /// The brokers don't take the batch in time, so that a next attempt would wait as long.
+        case silent
+        case stopped
+        /// The brokers have refused too many attempts.
+        case refused
+    }
+
+    /// Attempts that were aborted.
+    private var aborted = 0
+
+    /// Takes an aborted attempt.
+    /// - Parameters:
+    ///   - isSilent: whether the brokers didn't take the batch in time.
+    ///   - isSmaller: whether the next attempt has fewer jobs.
+    mutating func aborted(isSilent: Bool, isStopping: Bool, isSmaller: Bool) -> Verdict {
+        aborted += 1
+        if isSilent { return .silent }
+        if isStopping { return .stopped }
+        return isSmaller || aborted < Self.most ? .again : .refused
+    }
+}
+
 /// Produces jobs again, each with its entry in the ledger, in batches.
 ///
 /// With transactions a batch and its entries become visible together. Without them, the intents of a batch are acknowledged
@@ -23,18 +53,24 @@ final class RedriveWriter {
         var ledger: String
         /// Nil without transactions.
         var transactionalID: String?
+        /// Identifier of runs with transactions, which a run without transactions fences first. Nil: none.
+        var fencedID: String?
         /// Identifier of the run, for the ledger.
         var run: String
         /// Highest number of jobs per second; nil: no limit. A batch is at most a second's worth.
         var rate: Double?
         /// Longest wait for the answers to a step; a batch has up to three steps.
         var patience = Duration.seconds(60)
+        /// Longest wait for the fence, because brokers without transactions may never answer.
+        var fencePatience: Duration { min(patience, .seconds(10)) }
 
         /// Brokers of the properties, for messages.
         var brokers: String { properties["bootstrap.servers"] ?? "" }
     }
 
     private let settings: Settings
+    /// Longest wait for the answers to a step.
+    private var patience: Duration
     private let producer: KafkaProducer
     /// Nil without transactions.
     private let transactions: TransactionalProducer?
@@ -92,7 +128,7 @@ final class RedriveWriter {
         }
     }
 
-    /// Connects, and with transactions fences an earlier run that is still alive. Read the ledger afterwards.
+    /// Connects, and fences an earlier run with transactions that is still alive. Read the ledger afterwards.
     /// - Parameters:
     ///   - isStopping: returns whether a stop is requested; called on this thread.
     ///   - ended: called on this thread, inside of the calls below.
@@ -101,6 +137,7 @@ final class RedriveWriter {
         ended: @escaping (RedriveItem, RedriveEnd) -> Void
     ) throws(CommandFailure) {
         self.settings = settings
+        patience = settings.patience
         self.isStopping = isStopping
         self.ended = ended
         let report: @Sendable (KafkaProducerEvent) -> Void = { event in
@@ -127,7 +164,39 @@ final class RedriveWriter {
                 : Self.advice
             throw CommandFailure(.unavailable, "Kafka at \(settings.brokers): \(failure); \(advice)")
         }
+        if let identifier = settings.fencedID, let fault = fence(identifier) {
+            Terminal.error(
+                "sluice: an earlier run with transactions could not be fenced: \(fault); if such a run ended without "
+                    + "Kafka's answer, stop this run, and repeat that run with --transactions")
+        }
     }
+
+    /// Fences a run with transactions, because its commit may still be on its way to the brokers.
+    /// - Returns: the cause for which nothing was fenced; nil where it is fenced, or can't have had transactions.
+    private func fence(_ identifier: String) -> String? {
+        do throws(KafkaError) {
+            let fence = try TransactionalProducer(
+                properties: settings.properties, transactionalID: identifier)
+            defer { fence.close() }
+            var wait = AnswerWait(settings.fencePatience)
+            var fault = "no answer of the transaction coordinator"
+            while !wait.isOver(isStopping: isStopping()) {
+                if !fence.isBusy { try fence.initialize() }
+                guard let result = fence.wait(timeoutMilliseconds: Self.slice) else { continue }
+                guard let failure = result.failure else { return nil }
+                if failure.error.isUnsupported || failure.error.isRefusal { return nil }
+                fault = "\(failure.error)"
+                guard case .retriable = failure else { break }
+                usleep(200_000)
+            }
+            return fault
+        } catch {
+            return "\(error)"
+        }
+    }
+
+    /// Sets the longest wait for the answers to each later step.
+    func wait(atMost patience: Duration) { self.patience = patience }
 
     /// Jobs that are not written yet.
     var waiting: Int { batch.count }
@@ -167,14 +236,16 @@ final class RedriveWriter {
 
     private func writeTransaction(_ items: [RedriveItem]) throws(CommandFailure) {
         var items = items
-        var attempts = 0
+        var attempts = TransactionAttempts()
         while !items.isEmpty {
-            attempts += 1
-            if let failure = try step({ (transactions) throws(KafkaError) in
-                try transactions.beginTransaction()
-            }) {
+            do throws(CommandFailure) {
+                let failure = try step { (transactions) throws(KafkaError) in
+                    try transactions.beginTransaction()
+                }
+                if let failure { throw fault(failure) }
+            } catch {
                 items.forEach { ended($0, .failed) }
-                throw fault(failure)
+                throw error
             }
             // Even numbers are jobs, odd ones their entries.
             var reports = newReports(items.count * 2)
@@ -182,10 +253,9 @@ final class RedriveWriter {
             /// Job that the producer itself refuses for its size.
             var refused: Int?
             for (index, item) in items.enumerated() {
-                var refusal = try produce(item, number: index * 2, &reports)
-                if refusal == nil {
-                    refusal = try produce(entry(.done, item), item, number: index * 2 + 1, &reports)
-                }
+                let refusal =
+                    produce(item, number: index * 2, &reports)
+                    ?? produce(entry(.done, item), item, number: index * 2 + 1, &reports)
                 if let error = refusal {
                     if error.isTooLarge { refused = index }
                     failure = .abortable(error)
@@ -207,8 +277,8 @@ final class RedriveWriter {
                 return
             }
             guard case .abortable(let error) = failure else {
-                // A fenced producer's transaction is aborted. Of another one, only the ledger knows.
-                items.forEach { ended($0, failure.error.isFenced ? .failed : .unanswered) }
+                // A fenced commit may be the repetition of a commit that took effect. Only the ledger knows.
+                items.forEach { ended($0, .unanswered) }
                 throw fault(failure)
             }
             do throws(CommandFailure) {
@@ -216,6 +286,10 @@ final class RedriveWriter {
                     try transactions.abort()
                 }
                 if let aborting { throw fault(aborting) }
+                let verdict = attempts.aborted(
+                    isSilent: reports.isSilent, isStopping: isStopping(),
+                    isSmaller: refused != nil || reports.isTooLarge.contains(true))
+                if verdict != .again { throw end(verdict, reports.error ?? error) }
             } catch {
                 // Without a commit the coordinator aborts the transaction.
                 items.forEach { ended($0, .failed) }
@@ -238,14 +312,19 @@ final class RedriveWriter {
             if let refused {
                 firstError = firstError ?? reports.error ?? error
                 ended(items.remove(at: refused), .failed)
-            } else if attempts >= 5 {
-                items.forEach { ended($0, .failed) }
-                throw CommandFailure(
-                    .unavailable,
-                    "Kafka at \(settings.brokers) refuses the transaction again and again: "
-                        + "\(reports.error ?? error); \(Self.advice)")
             }
         }
+    }
+
+    private func end(_ verdict: TransactionAttempts.Verdict, _ error: KafkaError) -> CommandFailure {
+        let fault =
+            switch verdict {
+            case .silent: "didn't take a batch \(withinTime), so the batch was not produced"
+            case .stopped: "refused a batch before the stop"
+            case .again, .refused: "refuses the transaction again and again"
+            }
+        return CommandFailure(
+            .unavailable, "Kafka at \(settings.brokers) \(fault): \(error); \(Self.advice)")
     }
 
     private func fault(_ failure: TransactionFailure) -> CommandFailure {
@@ -273,7 +352,7 @@ final class RedriveWriter {
         reports: inout Reports, _ start: (TransactionalProducer) throws(KafkaError) -> Void
     ) throws(CommandFailure) -> TransactionFailure? {
         guard let transactions else { return nil }
-        var wait = AnswerWait(settings.patience)
+        var wait = AnswerWait(patience)
         while true {
             do throws(KafkaError) {
                 try start(transactions)
@@ -301,7 +380,7 @@ final class RedriveWriter {
     private func writeInSteps(_ items: [RedriveItem]) throws(CommandFailure) {
         var items = items
         var entries: [(RedriveItem, RedriveState)] = []
-        let intents = try writeEntries(items.map { ($0, .intent) })
+        let intents = writeEntries(items.map { ($0, .intent) })
         firstError = firstError ?? intents.error
         // Without its intent a job isn't produced. While Kafka is silent, no job is.
         for index in items.indices.reversed() where !intents.isDelivered[index] || intents.isSilent {
@@ -312,9 +391,9 @@ final class RedriveWriter {
                 entries.append((item, .afterFailure(before: item.before)))
             }
         }
-        guard !items.isEmpty else { throw noIntents(intents, try retract(entries)) }
-        let reports = try deliver(items.count) { (index, reports) throws(CommandFailure) in
-            try produce(items[index], number: index, &reports)
+        guard !items.isEmpty else { throw noIntents(intents, retract(entries)) }
+        let reports = deliver(items.count) { index, reports in
+            produce(items[index], number: index, &reports)
         }
         firstError = firstError ?? reports.error
         for (index, item) in items.enumerated() {
@@ -324,7 +403,7 @@ final class RedriveWriter {
                 entries.append((item, .afterFailure(before: item.before)))
             }
         }
-        let noted = try writeEntries(entries)
+        let noted = writeEntries(entries)
         var inDoubt = 0
         for (index, item) in items.enumerated() {
             let end: RedriveEnd =
@@ -344,9 +423,9 @@ final class RedriveWriter {
 
     /// Tries to note jobs that were not produced, because their intents may be in the ledger.
     /// - Returns: the number of jobs that stay in doubt.
-    private func retract(_ entries: [(RedriveItem, RedriveState)]) throws(CommandFailure) -> Int {
+    private func retract(_ entries: [(RedriveItem, RedriveState)]) -> Int {
         if entries.isEmpty || isStopping() { return entries.count }
-        return try writeEntries(entries).isDelivered.count { !$0 }
+        return writeEntries(entries).isDelivered.count { !$0 }
     }
 
     private func noIntents(_ intents: Reports, _ inDoubt: Int) -> CommandFailure {
@@ -364,12 +443,12 @@ final class RedriveWriter {
     /// Limit of a step, for messages.
     private var withinTime: String {
         isStopping()
-            ? "before the stop" : "within \(Numbers.fixed(settings.patience / .seconds(1), 0)) s"
+            ? "before the stop" : "within \(Numbers.fixed(patience / .seconds(1), 0)) s"
     }
 
-    private func writeEntries(_ entries: [(RedriveItem, RedriveState)]) throws(CommandFailure) -> Reports {
-        try deliver(entries.count) { (index, reports) throws(CommandFailure) in
-            try produce(entry(entries[index].1, entries[index].0), entries[index].0, number: index, &reports)
+    private func writeEntries(_ entries: [(RedriveItem, RedriveState)]) -> Reports {
+        deliver(entries.count) { index, reports in
+            produce(entry(entries[index].1, entries[index].0), entries[index].0, number: index, &reports)
         }
     }
 
@@ -378,22 +457,22 @@ final class RedriveWriter {
     ///
     /// - Parameter queue: queues the record of a number, and returns the error with which the producer refuses it.
     private func deliver(
-        _ count: Int, _ queue: (Int, inout Reports) throws(CommandFailure) -> KafkaError?
-    ) throws(CommandFailure) -> Reports {
+        _ count: Int, _ queue: (Int, inout Reports) -> KafkaError?
+    ) -> Reports {
         var reports = newReports(count)
         /// Error of the first record that the producer itself refuses; nil: none.
         var refusal: KafkaError?
-        func add(_ index: Int) throws(CommandFailure) {
+        func add(_ index: Int) {
             guard !reports.isSilent else {
                 reports.isUnwritten[index] = true
                 return
             }
-            guard let error = try queue(index, &reports) else { return }
+            guard let error = queue(index, &reports) else { return }
             reports.isUnwritten[index] = true
             refusal = refusal ?? error
             reports.error = reports.error ?? error
         }
-        for index in 0..<count { try add(index) }
+        for index in 0..<count { add(index) }
         flush(&reports)
         let refused = reports.isTooLarge.indices.filter {
             reports.isTooLarge[$0] && reports.isUnwritten[$0]
@@ -402,7 +481,7 @@ final class RedriveWriter {
         reports.error = refusal
         for index in refused where !reports.isSilent {
             reports.forget(index)
-            try add(index)
+            add(index)
             flush(&reports)
         }
         return reports
@@ -410,7 +489,7 @@ final class RedriveWriter {
 
     /// Waits for the reports of what was queued. Drops the rest when the wait is over.
     private func flush(_ reports: inout Reports) {
-        var wait = AnswerWait(settings.patience)
+        var wait = AnswerWait(patience)
         while !reports.isSilent {
             do throws(KafkaError) {
                 return try producer.flush(timeoutMilliseconds: Self.slice) { reports.take($0) }
@@ -435,8 +514,8 @@ final class RedriveWriter {
     /// Queues a job. Returns the error with which the producer refuses it.
     private func produce(
         _ item: RedriveItem, number: Int, _ reports: inout Reports
-    ) throws(CommandFailure) -> KafkaError? {
-        try produce(
+    ) -> KafkaError? {
+        produce(
             item.destination, key: item.record.key, value: item.record.value, headers: item.record.headers,
             partition: item.partition, number: number, &reports)
     }
@@ -444,8 +523,8 @@ final class RedriveWriter {
     /// Queues an entry of the ledger. Returns the error with which the producer refuses it.
     private func produce(
         _ entry: [UInt8], _ item: RedriveItem, number: Int, _ reports: inout Reports
-    ) throws(CommandFailure) -> KafkaError? {
-        try produce(
+    ) -> KafkaError? {
+        produce(
             settings.ledger, key: Array(item.place.description.utf8), value: entry, headers: [],
             partition: -1, number: number, &reports)
     }
@@ -453,9 +532,14 @@ final class RedriveWriter {
     private func produce(
         _ name: String, key: [UInt8]?, value: [UInt8]?, headers: [RecordCopy.Header],
         partition: Int32, number: Int, _ reports: inout Reports
-    ) throws(CommandFailure) -> KafkaError? {
-        let topic = try topic(name)
-        var wait = AnswerWait(settings.patience)
+    ) -> KafkaError? {
+        let topic: KafkaTopic
+        do throws(KafkaError) {
+            topic = try self.topic(name)
+        } catch {
+            return error
+        }
+        var wait = AnswerWait(patience)
         while true {
             let result = withBytes(key) { key in
                 withBytes(value) { value in
@@ -484,14 +568,10 @@ final class RedriveWriter {
         }
     }
 
-    private func topic(_ name: String) throws(CommandFailure) -> KafkaTopic {
+    private func topic(_ name: String) throws(KafkaError) -> KafkaTopic {
         if let topic = topics[name] { return topic }
-        do throws(KafkaError) {
-            let topic = try producer.topic(name)
-            topics[name] = topic
-            return topic
-        } catch {
-            throw CommandFailure(kafka: error)
-        }
+        let topic = try producer.topic(name)
+        topics[name] = topic
+        return topic
     }
 }

@@ -14,26 +14,59 @@ struct TopicSearch: Sendable {
     var failure: String?
 }
 
+/// Records that a trace may still read, in all topics together. Pure.
+struct RecordBudget: Sendable {
+    /// Records that may still be read; not negative.
+    private(set) var left: Int
+    /// True when a record was left out, or not waited for, because of the limit.
+    private(set) var isExceeded = false
+
+    init(_ limit: Int) { left = max(0, limit) }
+
+    /// Takes a record that has arrived. Returns false when the record has to be left out.
+    mutating func take() -> Bool {
+        guard left > 0 else {
+            isExceeded = true
+            return false
+        }
+        left -= 1
+        return true
+    }
+
+    /// Returns whether a search goes on after its arrived records.
+    /// - Parameter isAtEnd: whether all records have arrived.
+    mutating func continues(isAtEnd: Bool) -> Bool {
+        guard !isAtEnd else { return false }
+        if left == 0 { isExceeded = true }
+        return left > 0
+    }
+}
+
 /// Reads topics for a trace, up to a number of records in all. Joins no group. One thread; calls block.
 final class TopicSearcher {
     private let cluster: KafkaCluster
-    private let stop: StopSignals
-    /// Records that may still be read.
-    private(set) var left: Int
+    private let isStopping: () -> Bool
+    private var budget: RecordBudget
     private var progress = Progress()
     private let begin = ContinuousClock.now
 
-    init(_ cluster: KafkaCluster, limit: Int, stop: StopSignals) {
+    /// - Parameters:
+    ///   - limit: most records to read in all.
+    ///   - isStopping: returns whether a stop is requested; called on this thread.
+    init(_ cluster: KafkaCluster, limit: Int, isStopping: @escaping () -> Bool) {
         self.cluster = cluster
-        self.stop = stop
-        left = limit
+        self.isStopping = isStopping
+        budget = RecordBudget(limit)
     }
+
+    /// True when the limit kept records from being searched.
+    var isLimited: Bool { budget.isExceeded }
 
     /// Passes `body` the records of a period, in the order of each partition.
     func search(_ topic: String, _ period: RecordPeriod, _ body: (ConsumedRecord) -> Void) -> TopicSearch {
         var search = TopicSearch(topic: topic, period: period)
         // A lookup could wait for brokers that are away.
-        guard !stop.isRequested else { return search }
+        guard !isStopping() else { return search }
         do throws(CommandFailure) {
             try read(topic, period, &search, body)
         } catch {
@@ -57,12 +90,11 @@ final class TopicSearcher {
             bounds: ranges.map(\.upperBound))
         defer { reader.close() }
         var patience = Patience(longest: cluster.patience)
-        while !reader.isAtEnd, left > 0, !stop.isRequested {
+        while budget.continues(isAtEnd: reader.isAtEnd), !isStopping() {
             let before = reader.count
             let start = ContinuousClock.now
             try reader.poll(timeoutMilliseconds: 100) { record in
-                guard left > 0 else { return }
-                left -= 1
+                guard budget.take() else { return }
                 search.records += 1
                 if period.contains(record.timestampMilliseconds, unstamped: true) { body(record) }
             }
@@ -81,7 +113,8 @@ final class TopicSearcher {
                     + Numbers.rate(count, over: ContinuousClock.now - begin)
             }
         }
-        search.isComplete = reader.isAtEnd
+        // The end may have arrived together with records that were left out.
+        search.isComplete = reader.isAtEnd && !budget.isExceeded
     }
 
     /// Returns the offsets to read, by partition.
@@ -142,7 +175,7 @@ final class TopicSearcher {
                 }
             }
             defer { consumer.close() }
-            for place in places where !stop.isRequested {
+            for place in places where !isStopping() {
                 (ends.hasEnded, ends.error) = (false, nil)
                 ends.partition = TopicPartition(place.topic, place.partition)
                 try consumer.assign([
@@ -151,14 +184,14 @@ final class TopicSearcher {
                 ])
                 let deadline = ContinuousClock.now + min(.seconds(15), cluster.patience)
                 var count = 0
-                while count == 0, !ends.hasEnded, ends.error == nil, .now < deadline, !stop.isRequested {
+                while count == 0, !ends.hasEnded, ends.error == nil, .now < deadline, !isStopping() {
                     count = consumer.poll(into: buffer, timeoutMilliseconds: 100)
                 }
                 guard count > 0 else {
                     if let error = ends.error {
                         guard error.isUnknownTopic || error.name == "_UNKNOWN_PARTITION" else { throw error }
                     } else if !ends.hasEnded {
-                        if stop.isRequested { break }
+                        if isStopping() { break }
                         throw .timedOut(reading: place)
                     }
                     body(place, nil)

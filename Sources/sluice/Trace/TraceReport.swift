@@ -14,6 +14,11 @@ struct TraceReport {
     var isLimited: Bool
     /// True when jobs or successors were left out.
     var isTruncated: Bool
+    /// True when records or workers were not asked about some of the jobs.
+    var isAbridged = false
+    /// True when a stop was requested before the end.
+    var isStopped = false
+    /// Most records to read in all.
     var limit: Int
     /// Device token that the user gave; nil without.
     var deviceToken: String?
@@ -22,16 +27,20 @@ struct TraceReport {
 
     /// True when everything asked has answered.
     var isComplete: Bool {
-        !isLimited && !isTruncated && readFailure == nil && searches.allSatisfy { $0.isComplete }
-            && replies.allSatisfy { $0.failure == nil && $0.isComplete }
+        !isStopped && !isLimited && !isTruncated && !isAbridged && readFailure == nil
+            && searches.allSatisfy { $0.isComplete }
+            && replies.allSatisfy { $0.fault == nil && $0.isComplete }
     }
 
-    /// True when all outcomes and dead letters of the period were read, so that a missing end is none.
-    private var hasReadTopics: Bool { searches.allSatisfy { $0.isComplete } }
+    /// How far the search for the ends of jobs was carried out.
+    private var extent: TracedJob.Extent {
+        if isStopped { return .stopped }
+        return searches.allSatisfy { $0.isComplete } ? .whole : .partOfTopics
+    }
 
-    /// Fault of the first worker that didn't answer; nil: all did.
+    /// Fault of the first worker without an answer that can be read; nil: all have one.
     var workerFailure: String? {
-        replies.first { $0.failure != nil }.map { "worker \($0.worker): \($0.failure ?? "")" }
+        replies.lazy.compactMap { reply in reply.fault.map { "worker \(reply.worker): \($0)" } }.first
     }
 
     /// Fault of the first topic that could not be read; nil: all could.
@@ -69,7 +78,7 @@ struct TraceReport {
         var lines = [title, "  job \(job.source): \(job.state)"]
         if job.isGone { lines.append("  the job's record is gone: the topic's retention has removed it") }
         var last: Int64?
-        for milestone in job.milestones(now: now, hasReadTopics: hasReadTopics) {
+        for milestone in job.milestones(now: now, extent) {
             let time = milestone.atMilliseconds.map { Self.time($0) } ?? "now".padded(to: 23)
             var wait = ""
             if let at = milestone.atMilliseconds, let before = last { wait = "+" + Self.span(at - before) }
@@ -83,7 +92,8 @@ struct TraceReport {
         var lines = replies.map { reply in
             if let failure = reply.failure { return "worker \(reply.worker): \(failure)" }
             let found = Numbers.counted(reply.pushes.count, "push", plural: "pushes")
-            return "worker \(reply.worker): \(found)" + (reply.isComplete ? "" : ", not all was searched")
+            let rest = reply.fault ?? (reply.isComplete ? nil : "not all was searched")
+            return "worker \(reply.worker): \(found)" + (rest.map { ", \($0)" } ?? "")
         }
         if replies.isEmpty { lines.append("no worker was asked") }
         lines += searches.map { search in
@@ -94,6 +104,7 @@ struct TraceReport {
             return line + (search.isComplete ? "" : ", not to its end")
         }
         if let readFailure { lines.append("records of jobs: \(readFailure)") }
+        if isStopped { lines.append("stopped before the end") }
         return lines
     }
 
@@ -107,6 +118,10 @@ struct TraceReport {
         }
         if kafkaFailure != nil { list.append("again when Kafka answers: topics were not read to their ends") }
         if isTruncated { list.append("jobs were left out: name one with its apns-id") }
+        if isAbridged {
+            list.append("not every job was looked up at its record and its worker: name one with its apns-id")
+        }
+        if isStopped { list.append("the command again, because a stop ended the search") }
         if jobs.isEmpty, let since = searches.compactMap(\.period.since).min() {
             let age = max(now - since, 0)
             list.append("--since \(Self.longer(age)), if the job is older than \(Self.span(age))")
@@ -128,14 +143,15 @@ struct TraceReport {
 
     var document: [String: Any] {
         var document: [String: Any] = [
-            "found": jobs.count, "complete": isComplete, "now": Int(now), "jobs": jobs.map(self.document),
+            "found": jobs.count, "complete": isComplete, "stopped": isStopped, "now": Int(now),
+            "jobs": jobs.map(self.document),
             "searched": [
                 "workers": replies.map { reply in
                     var shown: [String: Any] = [
                         "address": reply.worker, "answered": reply.failure == nil,
                         "complete": reply.isComplete, "pushes": reply.pushes.count,
                     ]
-                    shown["error"] = reply.failure
+                    shown["error"] = reply.fault
                     return shown
                 },
                 "topics": searches.map { search in
@@ -161,7 +177,7 @@ struct TraceReport {
                 "topic": job.source.topic, "partition": Int(job.source.partition),
                 "offset": Int(job.source.offset),
             ] as [String: Any],
-            "milestones": job.milestones(now: now, hasReadTopics: hasReadTopics).map { milestone in
+            "milestones": job.milestones(now: now, extent).map { milestone in
                 var step: [String: Any] = ["event": milestone.event, "text": milestone.text]
                 if let at = milestone.atMilliseconds {
                     step["at"] = Int(at)

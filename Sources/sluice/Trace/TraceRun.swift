@@ -38,14 +38,10 @@ final class TraceRun {
     /// Cause for which records could not be read at their places; nil without.
     private(set) var readFailure: String?
 
-    /// Most jobs whose records are read at their places, and about which workers are asked.
-    private static let mostLookups = 200
-    private static let mostStages = 16
-
     init(_ settings: Settings, stop: StopSignals) {
         self.settings = settings
         self.stop = stop
-        searcher = TopicSearcher(settings.cluster, limit: settings.limit, stop: stop)
+        searcher = TopicSearcher(settings.cluster, limit: settings.limit) { stop.isRequested }
         decoder = JobDecoder(settings.decoding)
         book = TraceBook(
             TraceSubject(
@@ -53,12 +49,14 @@ final class TraceRun {
     }
 
     /// True when the limit of records ended the search.
-    var isLimited: Bool { searcher.left <= 0 }
+    var isLimited: Bool { searcher.isLimited }
 
-    /// True when a stop was requested before the end.
-    var isStopped: Bool { stop.isRequested }
+    /// True when a stop was requested before the end. Steps of the run were skipped then.
+    private(set) var isStopped = false
 
+    /// Asks workers and topics, to the end or until a stop is requested.
     func run() {
+        defer { isStopped = stop.isRequested }
         replies = settings.workers.ask(
             settings.identifier, deviceToken: settings.deviceToken, isStopping: { stop.isRequested })
         for reply in replies { book.take(reply) }
@@ -105,17 +103,16 @@ final class TraceRun {
 
     /// Asks workers and group for the progress of records whose jobs have neither ended nor are known to a worker.
     private func askForStages() {
-        let open = book.sorted.filter {
-            $0.outcome == nil && $0.deadLetter == nil && $0.pushes.isEmpty && !$0.isGone
-        }
-        for job in open.prefix(Self.mostStages) where !stop.isRequested {
+        let open = book.open.map(\.source)
+        let questions = settings.workers.addresses.isEmpty ? [] : book.questions()
+        for job in questions where !stop.isRequested {
             guard let identifier = job.identifier else { continue }
             for reply in askAgain(identifier, record: job.source) {
                 guard let stage = reply.stage else { continue }
                 book.note(job.source) { $0.stages.append(stage) }
             }
         }
-        addCommitted(open.map(\.source))
+        addCommitted(open)
     }
 
     private func addCommitted(_ sources: [RecordAddress]) {
@@ -192,9 +189,9 @@ final class TraceRun {
 
     /// Reads the records of the jobs that were found.
     private func readRecords() {
-        let places = book.places.filter { $0.topic == settings.jobs }.prefix(Self.mostLookups)
+        let places = book.lookups(in: settings.jobs)
         do throws(CommandFailure) {
-            try searcher.read(Array(places)) { place, record in
+            try searcher.read(places) { place, record in
                 let facts = record.map { self.facts(of: $0).facts }
                 book.note(place) {
                     $0.record = facts

@@ -8,8 +8,8 @@ struct TraceWorkers: Sendable {
     /// Longest wait for an answer.
     var patience: Duration
 
-    /// Returns an answer for each address, in their order. Blocks for the patience and a little more, or until a stop is
-    /// requested; workers that have not answered by then count as silent.
+    /// Returns an answer for each address, in their order. Workers without an answer in time count as silent. Blocks for
+    /// the patience and a little more, or until a stop is requested.
     func ask(
         _ identifier: APNSID?, deviceToken: String?, record: RecordAddress? = nil,
         isStopping: () -> Bool = { false }

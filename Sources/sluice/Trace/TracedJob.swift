@@ -120,10 +120,18 @@ struct TracedJob: Sendable {
         var text: String
     }
 
+    /// How far the search for a job's end was carried out.
+    enum Extent: Sendable {
+        /// A missing end is none.
+        case whole
+        /// Topics were not read to their ends, so that an outcome may be missing.
+        case partOfTopics
+        /// A stop ended the search, so that topics and workers may not have been asked.
+        case stopped
+    }
+
     /// Events in the order of time; the present state follows the past, and what is to come follows the present state.
-    ///
-    /// - Parameter hasReadTopics: false when outcomes may be missing, because topics were not read to their ends.
-    func milestones(now: Int64, hasReadTopics: Bool = true) -> [Milestone] {
+    func milestones(now: Int64, _ extent: Extent = .whole) -> [Milestone] {
         var past: [Milestone] = []
         var future: [Milestone] = []
         func add(_ event: String, _ at: Int64?, _ text: String) {
@@ -150,7 +158,7 @@ struct TracedJob: Sendable {
         let order = { (one: Milestone, other: Milestone) in
             (one.atMilliseconds ?? 0) < (other.atMilliseconds ?? 0)
         }
-        return stable(past, order) + present(hasReadTopics) + stable(future, order)
+        return stable(past, order) + present(extent) + stable(future, order)
     }
 
     /// Sorts without changing the order of equal times.
@@ -193,7 +201,7 @@ struct TracedJob: Sendable {
     }
 
     /// The present state of a job that has not ended.
-    private func present(_ hasReadTopics: Bool) -> [Milestone] {
+    private func present(_ extent: Extent) -> [Milestone] {
         guard outcome == nil, deadLetter == nil else { return [] }
         var list = pushes.map { push in
             var text = "\(push.text) (\(push.worker))"
@@ -210,14 +218,18 @@ struct TracedJob: Sendable {
             }
             if list.isEmpty {
                 list.append(
-                    Milestone(
-                        atMilliseconds: nil, event: "unknown",
-                        text: hasReadTopics
-                            ? "no outcome was found, and no worker that answered has the job"
-                            : "no outcome was found yet, because topics were not read to their ends"))
+                    Milestone(atMilliseconds: nil, event: "unknown", text: Self.withoutEnd(extent)))
             }
         }
         return list
+    }
+
+    private static func withoutEnd(_ extent: Extent) -> String {
+        switch extent {
+        case .whole: "no outcome was found, and no worker that answered has the job"
+        case .partOfTopics: "no outcome was found yet, because topics were not read to their ends"
+        case .stopped: "no outcome was found before the stop"
+        }
     }
 }
 
@@ -227,14 +239,19 @@ struct TraceBook: Sendable {
     private var jobs: [RecordAddress: TracedJob] = [:]
     /// True when jobs or successors were left out.
     private(set) var isTruncated = false
+    /// True when ``lookups(in:)`` or ``questions()`` left jobs out.
+    private(set) var isAbridged = false
 
     /// Most jobs of one trace.
     static let mostJobs = 1_000
+    /// Most jobs whose records are read at their places.
+    static let mostLookups = 200
+    /// Most jobs about which workers are asked.
+    static let mostQuestions = 16
 
     init(_ subject: TraceSubject) { self.subject = subject }
 
     var isEmpty: Bool { jobs.isEmpty }
-    var places: [RecordAddress] { jobs.keys.sorted() }
 
     /// Jobs in the order of their creation.
     var sorted: [TracedJob] {
@@ -247,6 +264,24 @@ struct TraceBook: Sendable {
     /// Identifiers that are looked for and have no job yet.
     var missing: [APNSID] {
         subject.identifiers.filter { wanted in !jobs.values.contains { $0.identifier == wanted } }
+    }
+
+    /// Jobs that have neither ended nor are known to a worker.
+    var open: [TracedJob] {
+        sorted.filter { $0.outcome == nil && $0.deadLetter == nil && $0.pushes.isEmpty && !$0.isGone }
+    }
+
+    /// Returns the places of a topic to read; the first ones, if there are many.
+    mutating func lookups(in topic: String) -> [RecordAddress] {
+        first(Self.mostLookups, of: jobs.keys.filter { $0.topic == topic }.sorted())
+    }
+
+    /// Returns the open jobs to ask workers about; the first ones, if there are many.
+    mutating func questions() -> [TracedJob] { first(Self.mostQuestions, of: open) }
+
+    private mutating func first<Element>(_ most: Int, of all: [Element]) -> [Element] {
+        if all.count > most { isAbridged = true }
+        return Array(all.prefix(most))
     }
 
     /// Changes the job of a record.

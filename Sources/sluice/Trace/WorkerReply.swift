@@ -92,10 +92,20 @@ struct WorkerReply: Sendable {
     var worker: String
     var pushes: [WorkerPush] = []
     var stage: WorkerStage?
-    /// True when the worker has searched all that it has.
+    /// Pushes of the answer that this version can't read.
+    var unreadable = 0
+    /// True when the worker has searched all that it has, and its answer was read completely.
     var isComplete = false
-    /// Fault in words; nil when the worker has answered.
+    /// Cause for which there is no answer, in words; nil when the worker has answered.
     var failure: String?
+
+    /// Fault of the worker or of its answer, in words; nil without.
+    var fault: String? {
+        if let failure { return failure }
+        guard unreadable > 0 else { return nil }
+        return
+            "\(Numbers.counted(unreadable, "push", plural: "pushes")) of the answer can't be read; update sluice"
+    }
 
     init(worker: String, failure: String) {
         self.worker = worker
@@ -115,10 +125,15 @@ struct WorkerReply: Sendable {
                 ? "status 404: the worker has no /trace; update it" : "status \(answer.status): \(text)"
             return
         }
-        pushes = (document["pushes"] as? [[String: Any]] ?? []).compactMap {
-            WorkerPush($0, worker: worker)
+        guard let elements = document["pushes"] as? [Any] else {
+            failure = "the answer has no list of pushes; update sluice"
+            return
         }
-        isComplete = document["complete"] as? Bool ?? false
+        pushes = elements.compactMap { element in
+            (element as? [String: Any]).flatMap { WorkerPush($0, worker: worker) }
+        }
+        unreadable = elements.count - pushes.count
+        isComplete = unreadable == 0 && document["complete"] as? Bool ?? false
         if let record, let stage = document["record"] as? [String: Any],
             let state = (stage["state"] as? String).map(Self.plain)
         {
@@ -131,6 +146,7 @@ struct WorkerReply: Sendable {
     /// Takes over what a later answer of the same worker lacks: a fault, or a search that was not complete.
     mutating func add(later reply: WorkerReply) {
         isComplete = isComplete && reply.isComplete
+        unreadable = max(unreadable, reply.unreadable)
         guard failure == nil, let fault = reply.failure else { return }
         failure = "answered, but not to a later question: \(fault)"
     }
