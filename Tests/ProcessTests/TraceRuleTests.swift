@@ -283,6 +283,24 @@ struct TraceRuleTests {
         #expect(!report.isComplete && report.advice.contains { $0.contains("name one with its apns-id") })
     }
 
+    /// A search by device token finds no hashed outcome without the configuration, and doesn't notice.
+    @Test func openJobOfATokenHasTheHintOfHashes() {
+        var ended = TracedJob(place)
+        ended.outcome = TracedJob.Ended(outcome(first, "accepted", offset: 7), place: place)
+        func isHinted(_ jobs: [TracedJob], mayLackHash: Bool) -> Bool {
+            let report = TraceReport(
+                jobs: jobs, searches: [TopicSearch(topic: "jobs", period: RecordPeriod(), isComplete: true)],
+                replies: [], isLimited: false, isTruncated: false, mayLackHash: mayLackHash, limit: 1,
+                deviceToken: "ab", now: 0)
+            let text = report.lines.joined(separator: "\n")
+            let advice = report.document["advice"] as? [String] ?? []
+            #expect(text.contains("try: --config") == advice.contains { $0.hasPrefix("--config") })
+            return text.contains("try: --config")
+        }
+        #expect(isHinted([TracedJob(place)], mayLackHash: true) && isHinted([], mayLackHash: true))
+        #expect(!isHinted([ended], mayLackHash: true) && !isHinted([TracedJob(place)], mayLackHash: false))
+    }
+
     @Test func aStoppedTraceIsNotComplete() {
         let search = TopicSearch(topic: "jobs", period: RecordPeriod(), isComplete: true)
         var report = TraceReport(

@@ -146,7 +146,8 @@ struct TraceCommand: ParsableCommand {
         let report = TraceReport(
             jobs: run.book.sorted, searches: run.searches, replies: run.replies,
             readFailure: run.readFailure, isLimited: run.isLimited, isTruncated: run.book.isTruncated,
-            isAbridged: run.book.isAbridged, isStopped: run.isStopped, limit: limit, deviceToken: deviceToken,
+            isAbridged: run.book.isAbridged, isStopped: run.isStopped,
+            mayLackHash: deviceToken != nil && configuration == nil, limit: limit, deviceToken: deviceToken,
             now: Self.now)
         if json {
             Terminal.output(JSONText.of(report.document))

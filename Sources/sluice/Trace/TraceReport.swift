@@ -18,6 +18,8 @@ struct TraceReport {
     var isAbridged = false
     /// True when a stop was requested before the end.
     var isStopped = false
+    /// True when outcomes may have a hash in the token's place that the search didn't know, for want of a configuration.
+    var mayLackHash = false
     /// Most records to read in all.
     var limit: Int
     /// Device token that the user gave; nil without.
@@ -31,6 +33,11 @@ struct TraceReport {
             && searches.allSatisfy { $0.isComplete }
             && replies.allSatisfy { $0.fault == nil && $0.isComplete }
     }
+
+    /// True when something may be missing that another search finds.
+    private var isAdvised: Bool { jobs.isEmpty || !isComplete || mayLackHash && hasOpenJobs }
+
+    private var hasOpenJobs: Bool { jobs.contains { $0.outcome == nil && $0.deadLetter == nil } }
 
     /// How far the search for the ends of jobs was carried out.
     private var extent: TracedJob.Extent {
@@ -62,7 +69,7 @@ struct TraceReport {
         lines.append("")
         lines.append("searched")
         lines += searched.map { "  \($0)" }
-        if jobs.isEmpty || !isComplete {
+        if isAdvised {
             lines += advice.map { "  try: \($0)" }
         }
         return lines
@@ -127,11 +134,15 @@ struct TraceReport {
             list.append("--since \(Self.longer(age)), if the job is older than \(Self.span(age))")
         }
         // Workers know nothing of jobs that have ended.
-        if jobs.isEmpty || jobs.contains(where: { $0.outcome == nil && $0.deadLetter == nil }) {
+        if jobs.isEmpty || hasOpenJobs {
             if replies.isEmpty { list.append("--url with the admin endpoint of each worker") }
             if replies.contains(where: { $0.failure != nil }) {
                 list.append("the workers that did not answer, again, or their addresses with --url")
             }
+        }
+        if mayLackHash, jobs.isEmpty || hasOpenJobs {
+            list.append(
+                "--config, if outcomes.device-token is hash: outcomes then have a hash in the token's place")
         }
         if jobs.isEmpty, deviceToken == nil {
             list.append("--device-token, if the producer names another apns-id or none")
@@ -165,7 +176,7 @@ struct TraceReport {
                 },
             ] as [String: Any],
         ]
-        if jobs.isEmpty || !isComplete { document["advice"] = advice }
+        if isAdvised { document["advice"] = advice }
         return document
     }
 
