@@ -1,4 +1,5 @@
 import Configuration
+import EventLoop
 import Foundation
 import Gateway
 import Synchronization
@@ -122,22 +123,40 @@ struct AdminSharingTests {
         #expect(loop.asked == 1)
     }
 
-    @Test func aSnapshotBegunTooEarlyIsNotShared() async throws {
+    /// Runs tasks on a thread of its own, because other tests block the threads that tasks share.
+    private final class QueueExecutor: TaskExecutor {
+        private let queue = DispatchQueue(label: "requests")
+
+        func enqueue(_ job: consuming ExecutorJob) {
+            let job = UnownedJob(job)
+            queue.async { job.runSynchronously(on: self.asUnownedTaskExecutor()) }
+        }
+    }
+
+    @Test func aSnapshotBegunTooEarlyIsNotShared() throws {
         let source = AdminSource(loops: ["kafka"]) { [loop] _, answer in loop.ask(answer) }
         let cache = SnapshotCache(
             source, isDetailed: true, patience: .seconds(60), freshness: .seconds(3_600)
         ) { [clock] in clock.now }
-        async let first = cache.snapshot()
+        let executor = QueueExecutor()
+        func snapshot(begunAfter earliest: ContinuousClock.Instant? = nil) -> BlockingAnswer<Bool?> {
+            let answer = BlockingAnswer<Bool?>()
+            Task(executorPreference: executor) {
+                answer.set(await cache.snapshot(begunAfter: earliest).intake?.isAssigned)
+            }
+            return answer
+        }
+        let first = snapshot()
         try eventually("the loop is asked") { loop.asked == 1 }
         clock.advance(by: .milliseconds(1))
         let earliest = clock.now
-        async let later = cache.snapshot(begunAfter: earliest)
+        let later = snapshot(begunAfter: earliest)
         try eventually("the later request waits") { cache.waitingCount == 1 }
         loop.release()
-        #expect(await (first.intake?.isAssigned, later.intake?.isAssigned) == (true, true))
+        #expect(first.wait() == true && later.wait() == true)
         #expect(loop.asked == 2)
         // The later snapshot serves requests of the same time, and of any.
-        _ = await (cache.snapshot(begunAfter: earliest), cache.snapshot())
+        #expect(snapshot(begunAfter: earliest).wait() == true && snapshot().wait() == true)
         #expect(loop.asked == 2)
     }
 

@@ -160,9 +160,17 @@ final class ReplicaGroup: Recorder {
 
     /// SIGTERM, and waits for the end.
     func stop(_ name: String, meanwhile: () throws -> Void = {}) throws {
+        requestStop(of: name)
+        try waitForStop(of: name, meanwhile: meanwhile)
+    }
+
+    private func requestStop(of name: String) {
+        replicas[name]!.isActive = false
+        replicas[name]!.signal(SIGTERM)
+    }
+
+    private func waitForStop(of name: String, meanwhile: () throws -> Void = {}) throws {
         let replica = replicas[name]!
-        replica.isActive = false
-        replica.signal(SIGTERM)
         try wait(for: "\(name) has stopped", meanwhile: meanwhile) { !replica.isRunning }
         let exit = try replica.waitForEnd()
         let mayBeLate = Self.commitsAreRefused || brokersMayBeAway
@@ -222,17 +230,23 @@ final class ReplicaGroup: Recorder {
 
     // MARK: Verdict
 
-    /// Waits until every job has an outcome.
+    /// Waits until every job has an outcome and is committed. Otherwise a worker could end while it repeats jobs, and leave
+    /// the later ones to nobody.
     func finish(timeout: Duration = .seconds(90)) throws {
         do {
-            try wait(for: "every job has an outcome", timeout: timeout) { open.isEmpty }
+            try wait(for: "every job has an outcome and is committed", timeout: timeout) {
+                open.isEmpty && isCommitted
+            }
         } catch let error as Bed.Trouble {
             for replica in replicas.values { replica.keepLog() }
             Issue.record("\(open.count) of \(history.jobs.count) jobs had no outcome in time: \(error)")
         }
     }
 
+    /// Stops all workers at once, so that none takes over the partitions of another and repeats a part of their jobs.
     override func endWorkers() throws {
-        for name in replicas.keys.sorted() { try stop(name) }
+        let names = replicas.keys.sorted()
+        for name in names { requestStop(of: name) }
+        for name in names { try waitForStop(of: name) }
     }
 }
