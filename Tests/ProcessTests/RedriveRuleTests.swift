@@ -8,256 +8,14 @@ import Testing
 
 @testable import sluice
 
-private func place(_ text: String) throws -> RecordAddress { try #require(RecordAddress(text: text)) }
+/// Returns the place of a text such as `jobs/0/5`.
+func place(_ text: String) throws -> RecordAddress { try #require(RecordAddress(text: text)) }
 
-private func apply(_ ledger: inout RedriveLedger, _ key: String, _ value: String?) {
-    apply(&ledger, key, value.map { Array($0.utf8) }, 0)
-}
-
-private func apply(_ ledger: inout RedriveLedger, _ key: String, _ value: [UInt8]?, _ partition: Int32) {
-    Array(key.utf8).withUnsafeBytes { key in
-        guard let value else { return ledger.apply(key: key, value: nil, partition: partition) }
-        value.withUnsafeBytes { ledger.apply(key: key, value: $0, partition: partition) }
-    }
-}
-
-private let apps = RedriveApps([
+/// Apps of the rule tests of `sluice redrive`.
+let redriveApps = RedriveApps([
     Configuration.App(name: "news", topics: ["com.example.news"], credentials: ["a"]),
     Configuration.App(name: "shop", topics: ["com.example.shop"], credentials: ["a"]),
 ])
-
-@Suite("Redrive: ledger")
-struct RedriveLedgerTests {
-    private static func entry(_ state: RedriveState, _ source: String) throws -> String {
-        let entry = RedriveEntry(
-            state: state, source: try place(source), destination: "jobs", atMilliseconds: 1, run: "r\"1")
-        return String(decoding: entry.json, as: UTF8.self)
-    }
-
-    @Test func aFreshPlaceIsSentOnceARun() throws {
-        var ledger = RedriveLedger()
-        #expect(ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/7")) == .send)
-        #expect(ledger.decide(place: try place("dl/0/2"), source: try place("jobs/0/7")) == .sameJob)
-        #expect(ledger.decide(place: try place("dl/0/3"), source: try place("jobs/0/8")) == .send)
-    }
-
-    @Test func entriesOfEarlierRunsDecide() throws {
-        var ledger = RedriveLedger()
-        apply(&ledger, "dl/0/1", try Self.entry(.done, "jobs/0/1"))
-        apply(&ledger, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
-        apply(&ledger, "dl/0/3", try Self.entry(.intent, "jobs/0/3"))
-        apply(&ledger, "dl/0/3", try Self.entry(.done, "jobs/0/3"))
-        apply(&ledger, "dl/0/4", try Self.entry(.intent, "jobs/0/4"))
-        apply(&ledger, "dl/0/4", try Self.entry(.failed, "jobs/0/4"))
-        apply(&ledger, "dl/0/5", try Self.entry(.done, "jobs/0/5"))
-        apply(&ledger, "dl/0/5", nil)
-        #expect(ledger.count == 4)
-        #expect(ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/1")) == .redriven)
-        #expect(ledger.decide(place: try place("dl/0/2"), source: try place("jobs/0/2")) == .inDoubt)
-        #expect(ledger.decide(place: try place("dl/0/3"), source: try place("jobs/0/3")) == .redriven)
-        #expect(ledger.decide(place: try place("dl/0/4"), source: try place("jobs/0/4")) == .send)
-        #expect(ledger.decide(place: try place("dl/0/5"), source: try place("jobs/0/5")) == .send)
-        // Other dead letters of the same records.
-        #expect(ledger.decide(place: try place("dl/1/1"), source: try place("jobs/0/1")) == .sameJob)
-        #expect(ledger.decide(place: try place("dl/1/2"), source: try place("jobs/0/2")) == .inDoubt)
-        #expect(ledger.decide(place: try place("dl/1/4"), source: try place("jobs/0/4")) == .sameJob)
-    }
-
-    @Test func exceptionsSendOnPurposeButOnceARun() throws {
-        var ledger = RedriveLedger([.again, .inDoubt])
-        apply(&ledger, "dl/0/1", try Self.entry(.done, "jobs/0/1"))
-        apply(&ledger, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
-        #expect(ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/1")) == .send)
-        #expect(ledger.decide(place: try place("dl/1/1"), source: try place("jobs/0/1")) == .sameJob)
-        #expect(ledger.decide(place: try place("dl/1/2"), source: try place("jobs/0/2")) == .send)
-        #expect(ledger.decide(place: try place("dl/0/2"), source: try place("jobs/0/2")) == .sameJob)
-        var again = RedriveLedger(.again)
-        apply(&again, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
-        #expect(again.decide(place: try place("dl/0/2"), source: try place("jobs/0/2")) == .inDoubt)
-    }
-
-    @Test func unreadableEntriesKeepTheJobFromBeingSentTwice() throws {
-        var ledger = RedriveLedger()
-        apply(&ledger, "dl/0/1", "not JSON")
-        apply(&ledger, "dl/0/2", #"{"state":"of a later version","source":"jobs/0/2"}"#)
-        apply(&ledger, "no place", "{}")
-        ledger.apply(key: nil, value: nil)
-        #expect(ledger.unreadable == 2)
-        #expect(ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/1")) == .inDoubt)
-        #expect(ledger.decide(place: try place("dl/0/9"), source: try place("jobs/0/2")) == .inDoubt)
-    }
-
-    /// A topic of dead letters that was created anew has other dead letters at the same places.
-    @Test func anotherDeadLetterAtThePlaceIsSent() throws {
-        var ledger = RedriveLedger()
-        apply(&ledger, "dl/0/1", try Self.entry(.done, "jobs/0/1"))
-        apply(&ledger, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
-        #expect(ledger.state(of: try place("dl/0/1"), source: try place("jobs/0/7")) == nil)
-        #expect(ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/7")) == .send)
-        #expect(ledger.decide(place: try place("dl/0/2"), source: try place("jobs/0/8")) == .send)
-        // The former jobs are known by their sources.
-        #expect(ledger.decide(place: try place("dl/0/3"), source: try place("jobs/0/1")) == .sameJob)
-        #expect(ledger.decide(place: try place("dl/0/4"), source: try place("jobs/0/2")) == .inDoubt)
-        // The jobs topic may be new, too.
-        let entry = RedriveEntry(
-            state: .done, source: try place("jobs/0/5"), identity: Self.old, destination: "jobs",
-            atMilliseconds: 1, run: "r")
-        apply(&ledger, "dl/0/5", String(decoding: entry.json, as: UTF8.self))
-        var new = Self.old
-        new.createdMilliseconds = 2_000
-        let place = try place("dl/0/5")
-        #expect(ledger.decide(place: place, source: entry.source, identity: Self.old) == .redriven)
-        #expect(ledger.decide(place: place, source: entry.source, identity: new) == .send)
-    }
-
-    /// A ledger that got more partitions has entries of a place in several. Their times are of several clocks, and decide
-    /// nothing.
-    @Test func theStrongestEntryOfAllPartitionsCounts() throws {
-        func entry(_ state: RedriveState, _ at: Int64, _ source: String = "jobs/0/1") throws -> [UInt8] {
-            RedriveEntry(
-                state: state, source: try place(source), destination: "jobs", atMilliseconds: at, run: "r"
-            ).json
-        }
-        func read(_ entries: [([UInt8]?, Int32)]) throws -> RedriveLedger.Verdict {
-            var ledger = RedriveLedger()
-            for (value, partition) in entries { apply(&ledger, "dl/0/1", value, partition) }
-            return ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/1"))
-        }
-        let (failed, done) = (try entry(.failed, 10), try entry(.done, 20))
-        #expect(try read([(done, 1), (failed, 0)]) == .redriven)
-        #expect(try read([(failed, 0), (done, 1)]) == .redriven)
-        #expect(try read([(done, 1), (nil, 0)]) == .redriven)
-        // The clock of the run that failed was ahead.
-        let (late, doubt) = (try entry(.failed, 30), try entry(.intent, 5))
-        #expect(try read([(done, 1), (late, 0)]) == .redriven)
-        #expect(try read([(late, 0), (done, 1)]) == .redriven)
-        #expect(try read([(doubt, 1), (late, 0)]) == .inDoubt)
-        #expect(try read([(late, 0), (doubt, 1), (done, 2)]) == .redriven)
-        // Within a partition the order of the log counts, whatever the clocks were.
-        #expect(try read([(done, 1), (failed, 1)]) == .send)
-        #expect(try read([(done, 1), (nil, 1)]) == .send)
-        // A weaker entry that was read before counts again when the stronger one is replaced.
-        #expect(try read([(done, 1), (doubt, 0), (late, 1)]) == .inDoubt)
-        #expect(try read([(done, 1), (done, 0), (nil, 1)]) == .redriven)
-        // The entry of a former job at the place doesn't hide that of this job.
-        let former = try entry(.done, 40, "jobs/0/9")
-        #expect(try read([(former, 0), (doubt, 1)]) == .inDoubt)
-        #expect(try read([(doubt, 1), (former, 0)]) == .inDoubt)
-    }
-
-    /// Random entries of several partitions against a naive model.
-    @Test func partitionsOfTheLedgerHaveNoOrder() throws {
-        var random = SeededGenerator(seed: 11)
-        let other = try place("dl/0/2")
-        let source = try place("jobs/0/1")
-        for _ in 0..<500 {
-            var ledger = RedriveLedger()
-            var latest: [Int32: RedriveState] = [:]
-            for _ in 0..<Int.random(in: 1...12, using: &random) {
-                let partition = Int32.random(in: 0..<3, using: &random)
-                let state = [RedriveState.done, .intent, .failed, nil].randomElement(using: &random) ?? nil
-                let json = try state.map { Array(try Self.entry($0, "jobs/0/1").utf8) }
-                apply(&ledger, "dl/0/1", json, partition)
-                latest[partition] = state
-            }
-            let states = Set(latest.values)
-            let expected: RedriveState? =
-                states.contains(.done)
-                ? .done : states.contains(.intent) ? .intent : states.contains(.failed) ? .failed : nil
-            #expect(ledger.state(of: try place("dl/0/1"), source: source) == expected, "\(latest)")
-            #expect(ledger.count == (latest.isEmpty ? 0 : 1))
-            // Another dead letter of the same job.
-            let verdict: RedriveLedger.Verdict =
-                expected == .done ? .sameJob : expected == .intent ? .inDoubt : .send
-            #expect(ledger.decide(place: other, source: source) == verdict, "\(latest)")
-        }
-    }
-
-    private static let old = RedriveIdentity(
-        apnsID: APNSID(text: "123e4567-e89b-12d3-a456-426614174000"), createdMilliseconds: 1_000)
-
-    /// A topic that was created anew has other jobs at the same places.
-    @Test func anotherJobAtThePlaceIsSent() throws {
-        var new = Self.old
-        new.apnsID = APNSID(text: "123e4567-e89b-12d3-a456-426614174001")
-        // Identifiers that follow from the place are the same for both.
-        var derived = Self.old
-        derived.createdMilliseconds = 2_000
-        let source = try place("jobs/0/5")
-        var ledger = RedriveLedger()
-        #expect(ledger.decide(place: try place("o/0/1"), source: source, identity: Self.old) == .send)
-        #expect(ledger.decide(place: try place("o/0/2"), source: source, identity: new) == .send)
-        #expect(ledger.decide(place: try place("o/0/3"), source: source, identity: derived) == .send)
-        #expect(ledger.decide(place: try place("o/0/4"), source: source, identity: Self.old) == .sameJob)
-        #expect(ledger.decide(place: try place("o/0/5"), source: source) == .sameJob)
-        var adjusted = Self.old
-        adjusted.createdMilliseconds = nil
-        #expect(ledger.decide(place: try place("o/0/6"), source: source, identity: adjusted) == .sameJob)
-
-        let entry = RedriveEntry(
-            state: .done, source: source, identity: Self.old, destination: "jobs", atMilliseconds: 1,
-            run: "r")
-        var later = RedriveLedger()
-        apply(&later, "o/0/1", String(decoding: entry.json, as: UTF8.self))
-        #expect(later.decide(place: try place("o/0/4"), source: source, identity: Self.old) == .sameJob)
-        #expect(later.decide(place: try place("o/0/5"), source: source) == .sameJob)
-        #expect(later.decide(place: try place("o/0/2"), source: source, identity: new) == .send)
-        #expect(later.decide(place: try place("o/0/3"), source: source, identity: derived) == .send)
-        // Entries of earlier versions name no identity.
-        var before = RedriveLedger()
-        apply(&before, "o/0/1", try Self.entry(.done, "jobs/0/5"))
-        #expect(before.decide(place: try place("o/0/2"), source: source, identity: new) == .sameJob)
-    }
-
-    @Test func aJobThatIsNotSentLeavesItsPlace() throws {
-        let source = try place("jobs/0/5")
-        var ledger = RedriveLedger()
-        #expect(ledger.decide(place: try place("dl/0/1"), source: source) == .send)
-        ledger.release(source: source)
-        #expect(ledger.decide(place: try place("dl/0/2"), source: source) == .send)
-        ledger.release(source: try place("jobs/0/6"))
-        #expect(ledger.decide(place: try place("dl/0/3"), source: source) == .sameJob)
-    }
-
-    @Test func aFailureKeepsTheStateBefore() throws {
-        var ledger = RedriveLedger()
-        apply(&ledger, "dl/0/1", try Self.entry(.done, "jobs/0/1"))
-        apply(&ledger, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
-        func after(_ text: String) throws -> RedriveState {
-            .afterFailure(
-                before: ledger.state(
-                    of: try place(text),
-                    source: try place(text.replacingOccurrences(of: "dl", with: "jobs"))))
-        }
-        #expect(try after("dl/0/1") == .done && after("dl/0/2") == .intent && after("dl/0/3") == .failed)
-    }
-
-    /// Random entries against a naive model: nothing with an entry `done` is sent, and no job twice in a run.
-    @Test func noJobIsSentTwice() throws {
-        var random = SeededGenerator(seed: 7)
-        for _ in 0..<200 {
-            var ledger = RedriveLedger()
-            var states: [String: RedriveState] = [:]
-            let sources = (0..<20).map { _ in "jobs/0/\(Int.random(in: 0..<12, using: &random))" }
-            for _ in 0..<30 {
-                let index = Int.random(in: 0..<20, using: &random)
-                let state = [RedriveState.done, .intent, .failed].randomElement(using: &random) ?? .done
-                apply(&ledger, "dl/0/\(index)", try Self.entry(state, sources[index]))
-                states["dl/0/\(index)"] = state
-            }
-            var sent: Set<String> = []
-            for index in (0..<20).shuffled(using: &random) {
-                let key = "dl/0/\(index)"
-                let verdict = ledger.decide(place: try place(key), source: try place(sources[index]))
-                guard verdict == .send else { continue }
-                #expect(states[key] != .done && states[key] != .intent)
-                #expect(sent.insert(sources[index]).inserted, "\(sources[index]) is sent twice")
-                let others = (0..<20).filter { sources[$0] == sources[index] }.map { states["dl/0/\($0)"] }
-                #expect(!others.contains(.done) && !others.contains(.intent), "\(key)")
-            }
-        }
-    }
-}
 
 @Suite("Redrive: conditions, period, places")
 struct RedriveRuleTests {
@@ -277,7 +35,7 @@ struct RedriveRuleTests {
         glimpse.topic = topic
         return RedriveFacts(
             deadLetter: headers, glimpse: glimpse, place: try place("dl/0/1"), timestampMilliseconds: 5,
-            apps: apps)
+            apps: redriveApps)
     }
 
     private func outcome(_ more: String = "") throws -> RedriveFacts {
@@ -288,12 +46,14 @@ struct RedriveRuleTests {
             "finished-at":1042}
             """
         let summary = try #require(OutcomeSummary(json: Array(json.utf8)))
-        return RedriveFacts(summary, place: try place("outcomes/0/1"), timestampMilliseconds: 5, apps: apps)
+        return RedriveFacts(
+            summary, place: try place("outcomes/0/1"), timestampMilliseconds: 5, apps: redriveApps)
     }
 
     @Test func differentFieldsAreAndedAndOneFieldsValuesOred() throws {
         func matches(_ terms: String...) throws -> Bool {
-            try RedriveFilter(terms, origin: .deadLetters, apps: apps).matches(try #require(try letter()))
+            try RedriveFilter(terms, origin: .deadLetters, apps: redriveApps).matches(
+                try #require(try letter()))
         }
         #expect(try matches())
         #expect(try matches("app=news"))
@@ -310,7 +70,7 @@ struct RedriveRuleTests {
     @Test func outcomesHaveTheirOwnFields() throws {
         let facts = try outcome()
         func matches(_ terms: String...) throws -> Bool {
-            try RedriveFilter(terms, origin: .outcomes, apps: apps).matches(facts)
+            try RedriveFilter(terms, origin: .outcomes, apps: redriveApps).matches(facts)
         }
         #expect(try matches("cause=no-credential", "app=shop", "outcome=undeliverable", "reason="))
         #expect(try matches("apns-id=123E4567-E89B-12D3-A456-426614174000"))
@@ -332,12 +92,12 @@ struct RedriveRuleTests {
             }
         }
         #expect(
-            mistake("colour=red", apps).contains(
+            mistake("colour=red", redriveApps).contains(
                 "topic, push-type, apns-id, partition, source-topic, rule, field"))
-        #expect(mistake("cause=x", apps).contains("no field `cause` of dead letters"))
-        #expect(mistake("rule=x", apps, .outcomes).contains("no field `rule` of outcomes"))
-        #expect(mistake("rule", apps).contains("expected FIELD=VALUE"))
-        #expect(mistake("app=sport", apps).contains("it has news, shop"))
+        #expect(mistake("cause=x", redriveApps).contains("no field `cause` of dead letters"))
+        #expect(mistake("rule=x", redriveApps, .outcomes).contains("no field `rule` of outcomes"))
+        #expect(mistake("rule", redriveApps).contains("expected FIELD=VALUE"))
+        #expect(mistake("app=sport", redriveApps).contains("it has news, shop"))
         #expect(mistake("app=news", RedriveApps([])).contains("add --config"))
     }
 
@@ -351,10 +111,10 @@ struct RedriveRuleTests {
 
     @Test func topicsOfAllPushTypesHaveTheirApp() {
         for type in PushType.allCases {
-            #expect(apps.app(of: "com.example.shop\(type.topicSuffix)") == "shop")
+            #expect(redriveApps.app(of: "com.example.shop\(type.topicSuffix)") == "shop")
         }
-        #expect(apps.app(of: "com.example") == nil)
-        #expect(apps.app(of: ".voip") == nil)
+        #expect(redriveApps.app(of: "com.example") == nil)
+        #expect(redriveApps.app(of: ".voip") == nil)
     }
 
     @Test func periodsChooseOffsets() {
@@ -497,7 +257,8 @@ struct RedriveVerdictTests {
             "finished-at":2\(created == nil ? #","adjusted":["created-at"]"# : "")}
             """
         let summary = try #require(OutcomeSummary(json: Array(json.utf8)))
-        return RedriveFacts(summary, place: try place("outcomes/0/1"), timestampMilliseconds: 5, apps: apps)
+        return RedriveFacts(
+            summary, place: try place("outcomes/0/1"), timestampMilliseconds: 5, apps: redriveApps)
     }
 
     private func verdict(
@@ -688,167 +449,5 @@ struct PaceTests {
 
     @Test func runsWithOneLedgerShareAnIdentifier() {
         #expect(RedriveRun.transactionalID(ledger: "l") == "sluice-redrive-l")
-    }
-}
-
-@Suite("Redrive: writing")
-struct RedriveWriterTests {
-    private func item(_ number: Int, topic: String, before: RedriveState?) throws -> RedriveItem {
-        let glimpse = JobGlimpse(
-            JobRecord(
-                key: nil, value: nil, headers: UnsafeBufferPointer(start: nil, count: 0),
-                topic: UnsafeRawBufferPointer(start: nil, count: 0), partition: 0, offset: 0,
-                timestampMilliseconds: -1))
-        let headers: [(name: String, value: [UInt8]?)] = [
-            ("sluice-source-topic", Array(topic.utf8)), ("sluice-source-partition", Array("0".utf8)),
-            ("sluice-source-offset", Array("\(number)".utf8)),
-        ]
-        let facts = try #require(
-            RedriveFacts(
-                deadLetter: headers, glimpse: glimpse, place: try place("dl/0/\(number)"),
-                timestampMilliseconds: 5, apps: apps))
-        let record = RecordCopy(key: [1], value: Array("\(number)".utf8), headers: headers)
-        return try #require(
-            try RedriveItem(record, of: facts, destination: nil, before: before) { _ in 1 })
-    }
-
-    private func records(_ kafka: TestKafka, _ topic: String) throws -> [ReadRecord] {
-        let admin = try KafkaAdmin(properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers))
-        let total = Int(try admin.watermarks(of: TopicPartition(kafka.topic(topic), 0)).high)
-        let reader = try TopicReader(kafka, topic, partitions: 1)
-        try eventually("\(total) records are read") {
-            reader.poll()
-            return reader.records.count >= total
-        }
-        return reader.records
-    }
-
-    /// Runs a writer whose produce requests get these errors. Returns the ends by the jobs' numbers.
-    private func ends(
-        _ kafka: TestKafka, _ errors: [Int32], transactions: Bool, jobs: Int = 8, before: RedriveState? = nil
-    ) throws -> [Int64: RedriveEnd] {
-        var ends: [Int64: RedriveEnd] = [:]
-        let writer = try RedriveWriter(
-            RedriveWriter.Settings(
-                properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers),
-                ledger: kafka.topic("ledger"), transactionalID: transactions ? "redrive" : nil, run: "r")
-        ) { ends[$0.place.offset] = $1 }
-        defer { writer.close() }
-        try #require(kafka.embedded).fail(.produce, with: errors)
-        for number in 0..<jobs {
-            try writer.add(try item(number, topic: kafka.topic("jobs"), before: before))
-        }
-        try writer.flush()
-        return ends
-    }
-
-    /// Kafka's MSG_SIZE_TOO_LARGE for a batch whose jobs are all small enough.
-    @Test(arguments: [(true, [10]), (false, [10]), (false, [0, 10])] as [(Bool, [Int32])])
-    func aRefusedBatchIsWrittenInParts(transactions: Bool, errors: [Int32]) throws {
-        let kafka = try TestKafka(embedding: [("jobs", 1), ("ledger", 1)])
-        let ends = try ends(kafka, errors, transactions: transactions)
-        #expect(ends.count == 8 && ends.values.allSatisfy { $0 == .redriven })
-        let values = try records(kafka, "jobs").compactMap(\.valueText)
-        #expect(Set(values) == Set((0..<8).map { "\($0)" }))
-    }
-
-    /// Kafka stands still between two batches. A stop ends the wait, however long the patience is.
-    @Test(arguments: [(true, false), (false, false), (true, true), (false, true)])
-    func aBatchWithoutAnswersEndsInTime(transactions: Bool, isStopped: Bool) throws {
-        let kafka = try TestKafka([("jobs", 1), ("ledger", 1)], isOwn: true)
-        var ends: [Int64: RedriveEnd] = [:]
-        var isStopping = false
-        let writer = try RedriveWriter(
-            RedriveWriter.Settings(
-                properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers),
-                ledger: kafka.topic("ledger"), transactionalID: transactions ? "redrive" : nil, run: "r"),
-            isStopping: { isStopping }, ended: { ends[$0.place.offset] = $1 })
-        for number in 0..<4 { try writer.add(try item(number, topic: kafka.topic("jobs"), before: nil)) }
-        try writer.flush()
-        kafka.suspend()
-        defer { kafka.resume() }
-        isStopping = isStopped
-        writer.wait(atMost: .seconds(isStopped ? 3_600 : 1))
-        for number in 4..<8 { try writer.add(try item(number, topic: kafka.topic("jobs"), before: nil)) }
-        let failure = #expect(throws: CommandFailure.self) { try writer.flush() }
-        #expect(failure?.status == .unavailable)
-        let message = failure?.message ?? ""
-        #expect(message.contains("at \(kafka.bootstrapServers)") && message.contains("check the brokers"))
-        #expect(message.contains(isStopped ? "before the stop" : "within 1 s"), "\(message)")
-        #expect((0..<4).allSatisfy { ends[$0] == .redriven })
-        // A commit without an answer may have been carried out. A job without its intent wasn't produced.
-        #expect((4..<8).allSatisfy { ends[$0] == (transactions ? .unanswered : .failed) })
-        writer.close()
-    }
-
-    /// An answer is lost, and the repeated commit finds another run. The first commit may have taken effect.
-    @Test(arguments: [47, 90] as [Int32])
-    func aFencedCommitIsUnanswered(code: Int32) throws {
-        let kafka = try TestKafka(embedding: [("jobs", 1), ("ledger", 1)])
-        var ends: [Int64: RedriveEnd] = [:]
-        let writer = try RedriveWriter(
-            RedriveWriter.Settings(
-                properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers),
-                ledger: kafka.topic("ledger"), transactionalID: "redrive", run: "r")
-        ) { ends[$0.place.offset] = $1 }
-        defer { writer.close() }
-        try #require(kafka.embedded).fail(.endTransaction, with: [code])
-        for number in 0..<4 { try writer.add(try item(number, topic: kafka.topic("jobs"), before: nil)) }
-        let failure = #expect(throws: CommandFailure.self) { try writer.flush() }
-        #expect(failure?.message.contains("has fenced this one") == true, "\(failure?.message ?? "")")
-        #expect(ends.count == 4 && ends.values.allSatisfy { $0 == .unanswered })
-    }
-
-    /// The queue is full while a partition has no leader. The coordinator answers, so that the abort succeeds.
-    @Test func aFullQueueEndsTheBatch() throws {
-        let kafka = try TestKafka(embedding: [("jobs", 1), ("ledger", 1)])
-        var ends: [Int64: RedriveEnd] = [:]
-        var properties = KafkaProperties(bootstrapServers: kafka.bootstrapServers)
-        properties["queue.buffering.max.messages"] = "4"
-        let writer = try RedriveWriter(
-            RedriveWriter.Settings(
-                properties: properties, ledger: kafka.topic("ledger"), transactionalID: "redrive", run: "r")
-        ) { ends[$0.place.offset] = $1 }
-        defer { writer.close() }
-        try writer.add(try item(0, topic: kafka.topic("jobs"), before: nil))
-        try writer.flush()
-        try #require(kafka.embedded).setLeader(nil, topic: kafka.topic("jobs"), partition: 0)
-        try #require(kafka.embedded).setLeader(nil, topic: kafka.topic("ledger"), partition: 0)
-        writer.wait(atMost: .seconds(5))
-        for number in 1..<9 { try writer.add(try item(number, topic: kafka.topic("jobs"), before: nil)) }
-        let failure = #expect(throws: CommandFailure.self) { try writer.flush() }
-        #expect(
-            failure?.message.contains("didn't take a batch within 5 s") == true, "\(failure?.message ?? "")")
-        #expect(ends[0] == .redriven && (1..<9).allSatisfy { ends[$0] == .failed })
-    }
-
-    /// Evidence of the fence: nothing else of a run without transactions asks for the coordinator, and so is refused. A
-    /// user who is refused can't have had transactions.
-    @Test func aRunWithoutTransactionsFencesOnesWithThem() throws {
-        let kafka = try TestKafka(embedding: [("jobs", 1), ("ledger", 1)])
-        func writer(transactionalID: String?, fencedID: String?) throws -> RedriveWriter {
-            try RedriveWriter(
-                RedriveWriter.Settings(
-                    properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers),
-                    ledger: kafka.topic("ledger"), transactionalID: transactionalID, fencedID: fencedID,
-                    run: "r")
-            ) { _, _ in }
-        }
-        let embedded = try #require(kafka.embedded)
-        embedded.fail(.findCoordinator, with: [53])
-        try writer(transactionalID: nil, fencedID: "redrive").close()
-        // The refusal is used up.
-        try writer(transactionalID: "redrive", fencedID: nil).close()
-        embedded.fail(.findCoordinator, with: [53])
-        #expect(throws: CommandFailure.self) { try writer(transactionalID: "redrive", fencedID: nil) }
-    }
-
-    @Test func aJobThatIsRefusedAloneFailsAndKeepsItsState() throws {
-        let kafka = try TestKafka(embedding: [("jobs", 1), ("ledger", 1)])
-        let ends = try ends(kafka, [0, 10], transactions: false, jobs: 1, before: .done)
-        #expect(ends == [0: .failed])
-        let entries = try records(kafka, "ledger").compactMap(\.valueText)
-        #expect(entries.count == 2 && entries[0].contains(#""state":"intent""#))
-        #expect(entries.last?.contains(#""state":"done""#) == true)
     }
 }
