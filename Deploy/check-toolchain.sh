@@ -11,7 +11,8 @@ if ! command -v "$swift" >/dev/null 2>&1; then
     echo "check-toolchain: the command '$swift' doesn't exist. $advice" >&2
     exit 1
 fi
-version=$("$swift" --version 2>/dev/null | sed -n 's/.*Swift version \([0-9][0-9]*\.[0-9][0-9]*\).*/\1/p' | head -n 1)
+version=$("$swift" --version 2>/dev/null | sed -n 's/.*Swift version \([0-9][0-9]*\.[0-9][0-9]*\).*/\1/p')
+version=${version%%$'\n'*}
 major=${version%%.*}
 minor=${version#*.}
 if [ -z "$version" ]; then
