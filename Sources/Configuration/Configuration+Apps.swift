@@ -165,8 +165,8 @@ extension Configuration {
     }
 
     static func checkBundleIdentifier(_ text: String) -> String? {
-        guard text.utf8.allSatisfy({ isLetterOrDigit($0) || "-.".utf8.contains($0) }) else {
-            return "`\(text)` is not a bundle identifier (letters, digits, . and -)"
+        guard text.utf8.allSatisfy({ isLetterOrDigit($0) || "-._".utf8.contains($0) }) else {
+            return "`\(text)` is not a bundle identifier (letters, digits, . - and _)"
         }
         return nil
     }

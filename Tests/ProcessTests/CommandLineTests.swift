@@ -75,6 +75,26 @@ struct CommandLineTests {
         #expect(exposed.exit == .status(0))
         #expect(
             exposed.standardOutput.contains("\n! admin.token-file: users other than the owner"), "\(exposed)")
+        let odd = try directory.write(
+            """
+            kafka: {bootstrap-servers: "a:1"}
+            credentials: {old: {type: token, key-file: team.p8, key-id: ABC123DEFG, team-id: DEF123GHIJ}}
+            apps:
+              - name: news
+                topics: [com.example.my_news, com..example, com.example.news]
+                credential: {type: token, key-file: team.p8, key-id: ABC123DEFG, team-id: DEF123GHIJ}
+            """, to: "odd.yaml")
+        let warned = try sluice("config", "check", odd)
+        #expect(warned.exit == .status(0))
+        #expect(
+            warned.standardOutput.split(separator: "\n").filter { $0.hasPrefix("!") }.map {
+                $0.prefix { $0 != ";" }
+            }
+            .joined(separator: "\n") == """
+                ! \(odd):2:20: credentials.old: is used by no app
+                ! \(odd):5:13: apps[0].topics: `com.example.my_news` has an underscore, which Apple documents for no bundle identifier
+                ! \(odd):5:13: apps[0].topics: no job can have the topic `com..example`: write a bundle identifier, parts joined by single periods, of at most 255 bytes
+                """)
         try directory.write("short\n", to: "token")
         let short = try sluice("config", "check", right, environment: commands)
         #expect(short.exit == .status(78))

@@ -70,6 +70,33 @@ import Testing
         #expect(decoder.push(broadcast)?.environment == environment)
     }
 
+    /// Apple documents no underscore in bundle identifiers, but APNs alone knows the app.
+    @Test func topicMayHaveUnderscores() {
+        #expect(decoder.push(.push([("apns-topic", "com.example.my_app")]))?.topic == "com.example.my_app")
+    }
+
+    /// Serializers write a member without a value as null, of every field that their class has.
+    @Test func nullMemberCountsAsAbsent() throws {
+        for base in SchemaCorpusTests.bases {
+            var draft = base
+            for field in JobField.allCases
+            where !base.members.contains(where: { $0.name == field.memberName.text }) {
+                draft.set(field.memberName.text, "null")
+            }
+            let key = try #require(JobEncoder.document(base.json)?.key)
+            func decoded(_ draft: Draft) -> Result<OwnedJob, JobError> {
+                var record = TestRecord(document: "")
+                (record.key, record.value) = (key, draft.json)
+                return decoder.decode(record)
+            }
+            #expect(try decoded(draft).get() == decoded(base).get())
+            // The other modes have no nulls.
+            let job = try #require(JobEncoder.document(draft.json))
+            let fields = base.members.count { !["device-token", "channel-id", "payload"].contains($0.name) }
+            #expect(try JobEncoder.binary(document: job.value).headers.count == fields)
+        }
+    }
+
     /// A bundle identifier may end in a push type's suffix.
     @Test func alertTopicMayEndInVoip() {
         #expect(decoder.push(.push([("apns-topic", "com.example.voip")])) != nil)

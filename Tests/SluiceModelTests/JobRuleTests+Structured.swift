@@ -40,6 +40,9 @@ extension JobRuleTests {
             TestRecord(document: document(), key: "\0\0\0\0\u{1}" + TestRecord.token)
         },
         Malformed("event without data", "data", .required) { event(#""type":"push""#) },
+        Malformed("event whose data is null", "data", .required) {
+            event(#""data":null,"data_base64":null"#)
+        },
         Malformed("event with text", "data", .type) { event(#""data":"{}""#) },
         Malformed("event in base64", "data_base64", .type) { event(#""data_base64":"e30=""#) },
         Malformed("event with data twice", "data", .doubled) { event(#""data":{},"data":{}"#) },
@@ -59,8 +62,14 @@ extension JobRuleTests {
         Malformed("topic as a number", "topic", .type) {
             TestRecord(document: document(#""topic":7"#, without: "topic"))
         },
-        Malformed("null member", "collapse-id", .type) {
-            TestRecord(document: document(#""collapse-id":null"#))
+        Malformed("required member is null", "payload", .required) {
+            TestRecord(document: document(#""payload":null"#, without: "payload"))
+        },
+        Malformed("unknown member is null", "apns-topic", .unknown) {
+            TestRecord(document: document(#""apns-topic":null"#))
+        },
+        Malformed("member twice, once null", "topic", .doubled) {
+            TestRecord(document: document(#""topic":null"#))
         },
         Malformed("priority as text", "priority", .type) {
             TestRecord(document: document(#""priority":"10""#))

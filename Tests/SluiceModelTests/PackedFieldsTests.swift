@@ -356,7 +356,7 @@ import Testing
     @Test func topicsAreJudgedByteForByte() {
         func plain(_ topic: [UInt8]) -> Bool {
             topic.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false).allSatisfy { label in
-                !label.isEmpty && label.allSatisfy { isLetter($0) || isDigit($0) || $0 == UInt8(ascii: "-") }
+                !label.isEmpty && label.allSatisfy { isLetter($0) || isDigit($0) || "-_".utf8.contains($0) }
             }
         }
         var random = SeededGenerator(seed: 8)

@@ -18,8 +18,12 @@ struct Draft {
         if let value { members.insert((name: name, value: value), at: index ?? members.count) }
     }
 
-    /// The same job as a binary-mode record. Nil: a value has no counterpart there.
+    /// The same job as a binary-mode record. Nil: a value has no counterpart there. A member with the value null counts as
+    /// absent.
     var binary: TestRecord? {
+        let members = members.filter { member in
+            member.value != "null" || !JobField.allCases.contains { $0.memberName.text == member.name }
+        }
         var record = TestRecord(key: nil as String?, value: nil)
         for (name, value) in members {
             guard let field = JobField.allCases.first(where: { $0.memberName.text == name }) else {
@@ -119,7 +123,8 @@ struct Draft {
             #""\ud83d\udc8c""#,
             #""\#(String(repeating: "c", count: 64))""#, #""\#(String(repeating: "c", count: 65))""#,
             #""\#(String(repeating: "c", count: 255))""#, #""\#(String(repeating: "c", count: 256))""#,
-            #""\#(String(repeating: "c", count: 257))""#, #""QUJD+/=_-""#, #""a.b""#, #""a..b""#, #"".a""#,
+            #""\#(String(repeating: "c", count: 257))""#, #""QUJD+/=_-""#, #""a.b""#, #""a_b.c""#, #""a..b""#,
+            #"".a""#,
             #""a.""#,
             #""com.apple.mgmt.External.x""#, #""com.apple.mgmt.""#, #""com.apple.mgmt""#, #""Alert""#,
         ] + PushType.allCases.map { #""\#($0.headerValue)""# }

@@ -83,7 +83,7 @@ import Testing
         for token in ["00", String(repeating: "a", count: 402), String(repeating: "aB", count: 255)] {
             #expect(try unsendable { $0.token = token } == .deviceToken)
         }
-        for topic in ["", "a..b", "under_score", "a\nb", String(repeating: "a", count: 254) + "."] {
+        for topic in ["", "a..b", "a b", "a\nb", String(repeating: "a", count: 254) + "."] {
             #expect(try unsendable { $0.topic = topic } == .topic)
         }
         for identifier in [" a", "a\r\n", String(repeating: "a", count: 65), "é"] {

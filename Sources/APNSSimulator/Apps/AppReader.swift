@@ -16,12 +16,13 @@ struct AppReader {
                     && text.utf8.allSatisfy { byte in
                         switch byte {
                         case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "."), UInt8(ascii: "-"):
+                            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "."), UInt8(ascii: "-"),
+                            UInt8(ascii: "_"):
                             true
                         default: false
                         }
                     }
-                return isBundle ? nil : "`\(text)` is not a bundle identifier (letters, digits, . and -)"
+                return isBundle ? nil : "`\(text)` is not a bundle identifier (letters, digits, . - and _)"
             })
         var app = AppDeclaration(bundle: bundle ?? "")
         app.name = section.text("name", help: "name under the icon", check: Self.short)

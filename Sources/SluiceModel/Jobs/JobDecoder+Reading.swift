@@ -42,12 +42,12 @@ extension JobDecoder {
         var data: UnsafeRawBufferPointer?
         var members = JSONMembers(event)
         while let member = members.next() {
-            if member.name.elementsEqual(bytesOf: "data_base64") {
+            if member.name.elementsEqual(bytesOf: "data_base64"), !member.isNull {
                 throw JobError(
                     field: "data_base64", rule: .type,
                     message: "the event's data must be a JSON object in the member data, not text in base64")
             }
-            guard member.name.elementsEqual(bytesOf: "data") else { continue }
+            guard member.name.elementsEqual(bytesOf: "data"), !member.isNull else { continue }
             if data != nil {
                 throw JobError(field: "data", rule: .doubled, message: "the member occurs more than once")
             }
@@ -63,7 +63,8 @@ extension JobDecoder {
         return data
     }
 
-    /// Reads the members of a valid JSON object. Unescaped texts are in the storage of `fields`.
+    /// Reads the members of a valid JSON object. A member with the value `null` counts as absent, because serializers
+    /// write such members by default. Unescaped texts are in the storage of `fields`.
     /// - Throws: the first member that is unknown, doubled or of another type.
     static func readMembers(
         of document: UnsafeRawBufferPointer, into fields: inout JobFields
@@ -71,14 +72,17 @@ extension JobDecoder {
         throws(JobError)
     {
         var members = JSONMembers(document)
+        var named = JobFieldSet()
         while let member = members.next() {
             let name = fields.unescaped(member.name, documentSize: document.count)
             guard let field = JobField(memberName: name) else {
                 throw .unknownMember(name)
             }
-            if fields.present.contains(field) {
+            if named.contains(field) {
                 throw fields.error(field, .doubled, "the member occurs more than once")
             }
+            named.formUnion(JobFieldSet(field))
+            if member.isNull { continue }
             switch (field.valueType, member.value[0]) {
             case (.text, UInt8(ascii: "\"")):
                 let content = member.value.slice(1..<member.value.count - 1)
@@ -186,6 +190,9 @@ struct JSONMembers {
         var name: UnsafeRawBufferPointer
         /// The whole value as written, without surrounding blanks.
         var value: UnsafeRawBufferPointer
+
+        /// Whether the value of valid JSON is `null`.
+        var isNull: Bool { value.first == UInt8(ascii: "n") }
     }
 
     private let bytes: UnsafeRawBufferPointer

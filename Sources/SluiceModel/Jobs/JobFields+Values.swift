@@ -48,7 +48,8 @@ extension JobFields {
         guard Topic.isWellFormed(topic) else {
             throw error(
                 .topic, .charset,
-                "must be a bundle identifier: letters, digits and hyphens in parts joined by periods")
+                "must be a bundle identifier: letters, digits, hyphens and underscores in parts joined by "
+                    + "periods")
         }
         return topic
     }

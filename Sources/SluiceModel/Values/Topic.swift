@@ -4,8 +4,9 @@ public enum Topic {
     /// adds 23.
     public static let maximumLength = 255
 
-    /// Returns whether the topic has only letters, digits, hyphens and periods, and no empty label: the charset of
-    /// bundle identifiers.
+    /// Returns whether the topic has only letters, digits, hyphens, underscores and periods, and no empty label.
+    ///
+    /// Apple documents no underscores in bundle identifiers, but its tools accept some. APNs decides on them.
     static func isWellFormed(_ topic: UnsafeRawBufferPointer) -> Bool {
         guard let first = topic.first, let last = topic.last else { return false }
         let period = UInt8(ascii: ".")
@@ -14,7 +15,8 @@ public enum Topic {
         for byte in topic {
             let isNoLetter: UInt8 = (byte | 0x20) &- UInt8(ascii: "a") > 25 ? 1 : 0
             let isNoDigit: UInt8 = byte &- UInt8(ascii: "0") > 9 ? 1 : 0
-            let isNoMark: UInt8 = byte != period && byte != UInt8(ascii: "-") ? 1 : 0
+            let isNoMark: UInt8 =
+                byte != period && byte != UInt8(ascii: "-") && byte != UInt8(ascii: "_") ? 1 : 0
             foreign |= isNoLetter & isNoDigit & isNoMark
         }
         var empty: UInt8 = 0
@@ -22,6 +24,12 @@ public enum Topic {
             empty |= topic[index] == period && topic[index &- 1] == period ? 1 : 0
         }
         return foreign | empty == 0 && first != period && last != period
+    }
+
+    /// Returns whether a text can be the topic of a job.
+    public static func isValid(_ text: String) -> Bool {
+        var text = text
+        return text.withUTF8 { $0.count <= maximumLength && isWellFormed(UnsafeRawBufferPointer($0)) }
     }
 
     /// Returns whether the topic has the push type's prefix or suffix, with a name beside it. A type without a suffix

@@ -18,8 +18,9 @@ struct ConfigCommand: ParsableCommand {
                 "Check a configuration file together with the environment; with --connect, the parts it names too.",
             discussion: """
                 Reports all mistakes at once, each with its place and its key, and exits with status 78 if there are \
-                any. Loads the keys and certificates that the configuration names. Applies SLUICE_ variables of the \
-                environment as `sluice run` does. Without --connect nothing is connected.
+                any. Warns (!) of credentials that no app uses, of topics that no job can have or APNs may refuse, and of \
+                secret files that others have rights to. Loads the keys and certificates that the configuration names. \
+                Applies SLUICE_ variables of the environment as `sluice run` does. Without --connect nothing is connected.
 
                 --connect checks Kafka (TLS, SASL, topics, rights, replication, sizes), APNs (DNS, TCP, TLS, ALPN, each \
                 credential for its topics), the store's directory, the limit of open files, and clocks. It joins no \
@@ -56,10 +57,11 @@ struct ConfigCommand: ParsableCommand {
         }
 
         func run() throws {
-            let configuration = try loadConfiguration(file, .all).configuration
+            let (configuration, places) = try loadConfiguration(file, .all)
             if !json {
                 Terminal.output("\(file ?? "environment"): ok")
                 for line in summary(of: configuration) { Terminal.output(line) }
+                for warning in configuration.warnings(places: places) { Terminal.output("! \(warning)") }
                 for exposure in configuration.exposedFiles() { Terminal.output("! \(exposure)") }
             }
             guard connect else { return }
