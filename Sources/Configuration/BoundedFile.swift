@@ -10,7 +10,8 @@ public enum BoundedFile {
         case tooLarge
     }
 
-    /// Returns the content of a file with at most `limit` bytes. Reads no more than that, whatever the file is.
+    /// Returns the content of a text file with at most `limit` bytes, without a byte order mark. Reads no more than that,
+    /// whatever the file is.
     public static func read(_ path: String, limit: Int) throws(Failure) -> [UInt8] {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
         guard descriptor >= 0 else { throw .unreadable(reason(errno)) }
@@ -24,7 +25,10 @@ public enum BoundedFile {
                 if code == EINTR { continue }
                 throw .unreadable(reason(code))
             }
-            if count == 0 { return bytes }
+            if count == 0 {
+                let mark: [UInt8] = [0xEF, 0xBB, 0xBF]
+                return bytes.starts(with: mark) ? Array(bytes.dropFirst(mark.count)) : bytes
+            }
             bytes += chunk[..<count]
         }
         throw .tooLarge

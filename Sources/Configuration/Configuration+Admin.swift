@@ -105,7 +105,7 @@ extension Configuration {
             "allowed-hosts", kind: "list of text", required: false, commaSeparated: true,
             help:
                 "hosts that requests may name besides the worker's own; `*.example.com`: all subdomains; `*`: any host",
-            check: checkHost)
+            check: checkAllowedHost)
         let socket = section.text(
             "socket", kind: "path",
             help:
@@ -130,7 +130,7 @@ extension Configuration {
     public static let mostSocketBytes = 107
 
     /// Checks a name or address without a port, or a pattern.
-    private static func checkHost(_ text: String) -> String? {
+    private static func checkAllowedHost(_ text: String) -> String? {
         if text == "*" { return nil }
         let address = text.hasPrefix("[") && text.hasSuffix("]") ? String(text.dropFirst().dropLast()) : text
         var v6 = in6_addr()

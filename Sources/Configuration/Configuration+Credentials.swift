@@ -197,8 +197,9 @@ extension Configuration {
         let isOfSection = environment == apns.environment
         let host = section.text(
             "host", required: environment == .custom && !isOfSection,
-            help: "server of this credential; default: Apple's server of the environment, or apns.host")
-        if let host, let wrong = checkHost(host, environment) {
+            help: "server of this credential; default: Apple's server of the environment, or apns.host",
+            check: checkHost)
+        if let host, let wrong = checkEnvironment(of: host, environment) {
             section.problem("host", wrong, with: [section.path("environment"), "apns.environment"])
         }
         let port = section.integer(
@@ -222,8 +223,8 @@ extension Configuration {
             caFile: caFile ?? (isOfSection ? apns.caFile : nil), proxy: proxy ?? apns.proxy)
     }
 
-    /// Returns the fault of a host name, or nil: the server of Apple's other environment is a mistake.
-    static func checkHost(_ host: String, _ environment: APNS.Environment) -> String? {
+    /// Returns the fault of a server in an environment, or nil: the server of Apple's other environment is a mistake.
+    static func checkEnvironment(of host: String, _ environment: APNS.Environment) -> String? {
         for other in APNS.Environment.allCases where other != environment && other.host == host {
             return
                 "is Apple's server of environment `\(other.rawValue)`; set environment to `\(other.rawValue)`"

@@ -117,8 +117,9 @@ extension Configuration {
         )
         let host = section.text(
             "host", default: nil, required: environment == .custom,
-            help: "name or address of the server; default: Apple's server of the environment")
-        if let host, let wrong = checkHost(host, environment) {
+            help: "name or address of the server; default: Apple's server of the environment",
+            check: checkHost)
+        if let host, let wrong = checkEnvironment(of: host, environment) {
             section.problem("host", wrong, with: ["apns.environment"])
         }
         let port = section.integer(
@@ -185,7 +186,8 @@ extension Configuration {
         _ section: SectionReader, isThere: Bool, files: FileNames
     ) -> APNS.Proxy {
         let host = section.text(
-            "host", required: isThere, help: "HTTP proxy to reach APNs through; default: none")
+            "host", required: isThere, help: "HTTP proxy to reach APNs through; default: none",
+            check: checkHost)
         let port = section.integer("port", 1...65_535, default: 3128, help: "port of the proxy")!
         let user = section.text("user", help: "user for basic authentication at the proxy")
         let passwordFile = section.text(

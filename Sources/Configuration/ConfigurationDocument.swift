@@ -107,8 +107,17 @@ struct ConfigurationDocument {
             value = ConfigurationValue(content: .list(elements), location: location)
         case .mapping(let mapping):
             var entries: [Entry] = []
+            var merged: [Entry] = []
             for (key, value) in mapping where room >= 0 {
-                if let entry = entry(key, value, path: path) { entries.append(entry) }
+                if case .scalar(let text) = key, text.string == "<<", text.style == .plain {
+                    merged += mergedEntries(of: value, path: path)
+                } else if let entry = entry(key, value, path: path) {
+                    entries.append(entry)
+                }
+            }
+            if !merged.isEmpty {
+                var names = Set(entries.map(\.key))
+                entries += merged.filter { names.insert($0.key).inserted }
             }
             value = ConfigurationValue(content: .map(entries), location: location)
         case .alias:
@@ -135,6 +144,27 @@ struct ConfigurationDocument {
         }
         let childPath = path.isEmpty ? text : "\(path).\(text)"
         return Entry(key: text, keyLocation: keyLocation, value: convert(value, path: childPath).value)
+    }
+
+    /// Returns the entries that a merge (`<<`, YAML's merge key) adds where a map has none of its own: those of a map, or
+    /// of a list of maps, of which an earlier one counts first.
+    private mutating func mergedEntries(of node: Node, path: String) -> [Entry] {
+        let value = convert(node, path: path).value
+        let maps = if case .list(let elements) = value.content { elements } else { [value] }
+        var entries: [Entry] = []
+        for map in maps {
+            guard case .map(let own) = map.content else {
+                if room >= 0, problems.last?.location != map.location {
+                    problems.append(
+                        ConfigurationProblem(
+                            key: path, location: map.location,
+                            message: "the merge `<<` takes a map, or a list of maps, but not \(map.kind)"))
+                }
+                continue
+            }
+            entries += own
+        }
+        return entries
     }
 
     /// Returns the value that an alias stands for; nil, with a problem, when there is no such anchor.

@@ -95,6 +95,31 @@ private let mistakes: [Mistake] = [
         "development", "development\n  host: api.push.apple.com", key: "apns.host", line: 5,
         says: "is Apple's server of environment `production`"),
     Mistake(
+        "development", "development\n  host: https://api.sandbox.push.apple.com:443/3/device",
+        key: "apns.host",
+        line: 5, says: "write `api.sandbox.push.apple.com`, and set `port` to 443"),
+    Mistake(
+        "development", "development\n  host: \"[::1]:2197\"", key: "apns.host", line: 5,
+        says: "write `::1`, and set `port` to 2197"),
+    Mistake(
+        "development", "development\n  host: \" api.sandbox.push.apple.com\"", key: "apns.host", line: 5,
+        says: "\" api.sandbox.push.apple.com\" is not the name or address of a host"),
+    Mistake(
+        "development", "development\n  host: \"a\\e[31m.example\"", key: "apns.host", line: 5,
+        says: "\"a\\u001b[31m.example\" is not the name or address"),
+    Mistake(
+        "development", "development\n  host: localhost:2197000", key: "apns.host", line: 5,
+        says: "is not the name"),
+    Mistake(
+        "development", "development\n  proxy: {host: \"http://proxy:3128\"}", key: "apns.proxy.host", line: 5,
+        says: "write `proxy`, and set `port` to 3128"),
+    Mistake(
+        "team-id: DEF123GHIJ", "team-id: DEF123GHIJ\n    host: relay.example/", key: "credentials.team.host",
+        line: 11, says: "is not the name or address of a host"),
+    Mistake(
+        "localhost:9092", "localhost:9092\n  <<: [1]", key: "kafka", line: 3,
+        says: "the merge `<<` takes a map"),
+    Mistake(
         "development", "development\n  tls-minimum: 1.1", key: "apns.tls-minimum", line: 5, says: "1.2, 1.3"),
     Mistake(
         "localhost:9092", "\"a:1,,b\"", key: "kafka.bootstrap-servers[1]", line: 2, says: "must not be empty"),
@@ -109,6 +134,8 @@ private let mistakes: [Mistake] = [
     Mistake(
         "localhost:9092", "\"b:1,SSL://a:1\"", key: "kafka.bootstrap-servers", line: 2,
         says: "another protocol than kafka.properties.security.protocol, PLAINTEXT", "set it to SSL"),
+    Mistake(
+        "localhost:9092", "\"[::1:1\"", key: "kafka.bootstrap-servers", line: 2, says: "is not host:port"),
     Mistake("localhost:9092", "a:0", key: "kafka.bootstrap-servers", line: 2, says: "`a:0` is not host:port"),
     Mistake(
         "ABC123DEFG", "abc123defg", key: "credentials.team.key-id", line: 9,

@@ -77,6 +77,46 @@ struct ConfigurationLimitTests {
         #expect(entries[1].value.location == .file(name: "f", line: 1, column: 4))
     }
 
+    @Test("a merge adds the entries that a map lacks, the first map's first")
+    func mergeAddsMissingEntries() throws {
+        let value = try ConfigurationValue.parse(
+            """
+            a: &a {x: 1, y: 1}
+            b: &b {<<: *a, y: 2, z: 2}
+            c: {<<: [*b, {z: 3, w: 3}], x: 4}
+            d: {"<<": 5}
+            """, name: "f")
+        func flat(_ value: ConfigurationValue) -> [String: String] {
+            guard case .map(let entries) = value.content else { return [:] }
+            var texts: [String: String] = [:]
+            for entry in entries {
+                if case .scalar(let text, _) = entry.value.content { texts[entry.key] = text }
+            }
+            return texts
+        }
+        guard case .map(let entries) = value.content else {
+            Issue.record("not a map")
+            return
+        }
+        #expect(
+            entries.map { flat($0.value) } == [
+                ["x": "1", "y": "1"], ["x": "1", "y": "2", "z": "2"],
+                ["x": "4", "y": "2", "z": "2", "w": "3"],
+                ["<<": "5"],
+            ])
+    }
+
+    @Test("merges of merges are refused before they are expanded")
+    func mergesAreBounded() throws {
+        var text = "a0: &a0 {" + (0..<100).map { "k\($0): 1" }.joined(separator: ", ") + "}\n"
+        for level in 1..<10 {
+            let maps = Array(repeating: "*a\(level - 1)", count: 10).joined(separator: ", ")
+            text += "a\(level): &a\(level) {<<: [\(maps)]}\n"
+        }
+        let problem = try #require(try problems(of: text).first)
+        #expect(problem.message.contains("more than 500000 values"), "\(problem)")
+    }
+
     @Test("an alias without anchor is reported with its place")
     func aliasWithoutAnchorIsReported() throws {
         for text in ["kafka: *nothing", "a: &b [*b]", "*nothing : 1"] {

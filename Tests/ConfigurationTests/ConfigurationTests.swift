@@ -261,6 +261,32 @@ struct ConfigurationExampleTests {
         }
     }
 
+    @Test("hosts are names or addresses")
+    func hostsAreNamesOrAddresses() throws {
+        for host in ["localhost", "my_host", "10.0.0.1", "::1", "fe80::1%eth0", "relay.example."] {
+            let apns = "apns: {environment: custom, host: \"\(host)\", proxy: {host: \"\(host)\"}}"
+            let text = validConfiguration.replacing("apns:\n  environment: development", with: apns)
+            let configuration = try Configuration.parse(text, name: "f")
+            #expect(configuration.apns.host == host)
+            #expect(configuration.apns.proxy?.host == host)
+        }
+    }
+
+    @Test("a byte order mark at the beginning of a file is skipped")
+    func byteOrderMarkIsSkipped() throws {
+        let directory = try TemporaryDirectory("mark")
+        try directory.write("\u{FEFF}secret\n", to: "password")
+        try directory.write("key", to: "team.p8")
+        let proxy = "environment: development\n  proxy: {host: a, user: me, password-file: password}"
+        let file = try directory.write(
+            "\u{FEFF}" + validConfiguration.replacing("environment: development", with: proxy),
+            to: "sluice.yaml")
+        let configuration = try Configuration.load(path: file, environment: [:])
+        #expect(configuration.kafka.bootstrapServers == "localhost:9092")
+        let secret = try SecretFile.read(#require(configuration.apns.proxy?.passwordFile)).get()
+        #expect(secret == "secret")
+    }
+
     @Test("allowed hosts are names, addresses, patterns, or any")
     func allowedHostsAreValidated() throws {
         func hosts(_ text: String) throws -> [String] {
