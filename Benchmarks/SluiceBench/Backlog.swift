@@ -55,7 +55,7 @@ struct Backlog: ParsableArguments {
             }
             var value = payload
             if packed {
-                value = JobEncoder.packed(.init(key: [], value: payload, headers: headers)).value
+                value = try JobEncoder.packed(.init(key: [], value: payload, headers: headers)).value
                 headers = []
             }
             while true {

@@ -54,12 +54,12 @@ public struct RequestClient: Sendable {
         /// Returns the value of the first field with the name, in lower case; nil without such a field.
         public subscript(_ name: String) -> String? { fields.first { $0.name == name }?.value }
 
-        /// Identifier of the request at APNs (`apns-request-id`); nil when the answer has none.
-        public var requestID: String? { self["apns-request-id"] }
+        /// Identifier of the request at APNs (`apns-request-id`); nil when the answer has none, or no UUID.
+        public var requestID: APNSID? { self["apns-request-id"].flatMap { APNSID(text: $0) } }
         /// Identifier of a channel that was created (`apns-channel-id`); nil when the answer has none.
         public var channelID: String? { self["apns-channel-id"] }
-        /// Identifier for Apple's delivery log (`apns-unique-id`); nil when the answer has none.
-        public var uniqueID: String? { self["apns-unique-id"] }
+        /// Identifier for Apple's delivery log (`apns-unique-id`); nil when the answer has none, or no UUID.
+        public var uniqueID: APNSID? { self["apns-unique-id"].flatMap { APNSID(text: $0) } }
         /// The server's clock (`date`), in the text form of RFC 9110 §5.6.7; nil when the answer has none.
         public var date: String? { self["date"] }
         /// Content as a reason of APNs.

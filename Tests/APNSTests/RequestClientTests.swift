@@ -21,24 +21,29 @@ import Testing
     @Test func requestArrivesWithItsHeadersAndTheAnswerWithItsFields() throws {
         let server = try RequestServer { request, connection in
             connection.answer(
-                request, 201, [("apns-request-id", "r-1"), ("apns-channel-id", "c-1"), ("date", "d")])
+                request, 201,
+                [
+                    ("apns-request-id", "123e4567-e89b-12d3-a456-426614174000"), ("apns-channel-id", "c-1"),
+                    ("date", "d"),
+                ])
         }
         let result = try client(server).send(
             .init(
-                .post, "/1/apps/com.example.app/channels", headers: [.init("apns-request-id", "r-1")],
+                .post, "/1/apps/com.example.app/channels",
+                headers: [.init("apns-request-id", "123e4567-e89b-12d3-a456-426614174000")],
                 body: Array("{}".utf8)))
         #expect(
             server.log.requests == [
                 """
                 POST /1/apps/com.example.app/channels localhost:\(server.port)
                 authorization: bearer abc
-                apns-request-id: r-1
+                apns-request-id: 123e4567-e89b-12d3-a456-426614174000
                 {}
                 """
             ])
         #expect(result.answer.status == 201)
         #expect(result.answer.channelID == "c-1")
-        #expect(result.answer.requestID == "r-1")
+        #expect(result.answer.requestID == APNSID(text: "123e4567-e89b-12d3-a456-426614174000"))
         #expect(result.answer.date == "d")
         #expect(result.answer.uniqueID == nil)
         #expect(result.progress.addresses.contains { "\($0)" == "127.0.0.1:\(server.port)" })

@@ -221,8 +221,8 @@ struct AdminEndpointTests {
             $0[1]!.lastGoAways[Int(Reason.shutdown.rawValue)] = 7999
             $0[1]!.goAways[Int(Reason.unknown.rawValue)] = 1
             $0[1]!.goAways[Int(Reason.absent.rawValue)] = 6
-            $0[0]!.unknownReasons = ["Odd one": 2]
-            $0[1]!.unknownReasons = ["Odd one": 1, "other": 4]
+            $0[0]!.unknownReasons = ["OddOne": 2]
+            $0[1]!.unknownReasons = ["OddOne": 1, "other": 4]
             $0[1]!.tokenStops = 1
             $0[0]!.brokenInvariants = 2
         }
@@ -239,7 +239,7 @@ struct AdminEndpointTests {
             #"sluice_apns_goaways_total{reason="other"} 1"#,
             #"sluice_apns_goaways_total{reason="none"} 6"#,
             #"sluice_apns_last_goaway_timestamp_seconds{reason="Shutdown"} 7"#,
-            #"sluice_apns_unknown_reasons_total{reason="Odd one"} 3"#,
+            #"sluice_apns_unknown_reasons_total{reason="OddOne"} 3"#,
             #"sluice_apns_unknown_reasons_total{reason="other"} 4"#,
             "sluice_broken_invariants_total 2", "sluice_topic_stops_for_tokens_total 1",
         ] {

@@ -59,8 +59,10 @@ import Testing
     @Test func refusalsAreExplained() {
         for reason in Reason.allCases { #expect(!ChannelFault.remedy(reason).isEmpty) }
         #expect(
-            ChannelFault.describe(.featureNotEnabled, status: 400, requestID: "r")
-                .hasPrefix("APNs answered FeatureNotEnabled (apns-request-id r): the app has no broadcast"))
+            ChannelFault.describe(.featureNotEnabled, status: 400, requestID: APNSID(high: 1, low: 2))
+                .hasPrefix(
+                    "APNs answered FeatureNotEnabled (apns-request-id 00000000-0000-0001-0000-000000000002): the app has no broadcast"
+                ))
         #expect(
             ChannelFault.describe(.unknown, status: 418, requestID: nil)
                 .hasPrefix("APNs answered status 418: "))

@@ -193,8 +193,15 @@ import Testing
     }
 
     @Test func unknownReasonAppearsInOutcomeAndCounters() throws {
-        let run = try run("status:400:Odd one:1.0", seconds: 1, jobs: 20)
-        #expect(run.counters.unknownReasons.keys.contains("Odd one"))
-        #expect(run.outcomes.contains { $0.kind == .rejected && $0.reason == "Odd one" })
+        let run = try run("status:400:OddOne:1.0", seconds: 1, jobs: 20)
+        #expect(run.counters.unknownReasons.keys.contains("OddOne"))
+        #expect(run.outcomes.contains { $0.kind == .rejected && $0.reason == "OddOne" })
+    }
+
+    /// A server may repeat what it was sent.
+    @Test func reasonThatMayHoldATokenAppearsNowhere() throws {
+        let run = try run("status:400:0a1b 2c3d:1.0", seconds: 1, jobs: 20)
+        #expect(Array(run.counters.unknownReasons.keys) == ["unknown"])
+        #expect(run.outcomes.contains { $0.kind == .rejected && $0.reason == "unknown" })
     }
 }

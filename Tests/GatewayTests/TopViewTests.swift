@@ -277,7 +277,7 @@ struct TopViewTests {
         let text = "sluice_apns_errors_total{reason=\"\u{1B}[2Jevil\u{7}\u{9B}\"} 5\n"
         let figures = WorkerFigures(window("", text), worker: "w")
         let lines = TopView(workers: [TopWorker(name: "w", state: .ready, figures: figures)], now: 0).lines()
-        #expect(lines.contains { $0.text.contains("·[2Jevil··") })
+        #expect(lines.contains { $0.text.contains(#"\u001b[2Jevil\u0007\u009b"#) })
         for line in lines {
             #expect(line.text.unicodeScalars.allSatisfy { $0.properties.generalCategory != .control })
         }

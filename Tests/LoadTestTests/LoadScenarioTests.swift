@@ -244,12 +244,12 @@ struct LoadScenarioTests {
         let id = APNSID(high: 1, low: 2)
         var first = JobMaker(scenario, load: 0, population: population, names: .made(seed: 1))
         var second = JobMaker(scenario, load: 0, population: population, names: .made(seed: 1))
-        _ = second.make(5, intended: 1, id: id, epoch: 0)
+        _ = try second.make(5, intended: 1, id: id, epoch: 0)
         var keys: Set<[UInt8]> = []
         var collapsed = 0
         for number in 0..<500 {
-            let job = first.make(number, intended: 2, id: id, epoch: 1_000)
-            let same = second.make(number, intended: 2, id: id, epoch: 1_000)
+            let job = try first.make(number, intended: 2, id: id, epoch: 1_000)
+            let same = try second.make(number, intended: 2, id: id, epoch: 1_000)
             #expect(job.job.key == same.job.key && job.job.value == same.job.value)
             #expect((250...600).contains(job.job.value.count) && job.due == 2)
             #expect(job.job.key.count == 64)
@@ -271,12 +271,12 @@ struct LoadScenarioTests {
             Self.full, name: "f", overrides: ["devices.offline-share=1", "loads.alerts.deliver-after=1s"])
         let population = DevicePopulation(scenario.devices, seed: 1)
         var maker = JobMaker(scenario, load: 1, population: population, names: .made(seed: 1))
-        let made = maker.make(0, intended: 2, id: APNSID(high: 1, low: 2), epoch: 0)
+        let made = try maker.make(0, intended: 2, id: APNSID(high: 1, low: 2), epoch: 0)
         #expect((40..<50).contains(made.due))
         let events = PresenceEvents(scenario, population: population, names: .made(seed: 1))
         #expect(events.returns.count == 2_000, "each app has a token of its own")
         #expect(events.returns.contains { abs($0.at - made.due) < 1e-9 })
-        let job = events.job(0, isOnline: true, milliseconds: 5)
+        let job = try events.job(0, isOnline: true, milliseconds: 5)
         let headers = job.headers.map { "\($0.name)=\(String(decoding: $0.value, as: UTF8.self))" }
         #expect(headers.contains { $0.hasSuffix("=online") }, "\(headers)")
     }
@@ -287,7 +287,7 @@ struct LoadScenarioTests {
                 Self.full, name: "f", overrides: ["loads.campaign.mode=\(mode.rawValue)"])
             let population = DevicePopulation(scenario.devices, seed: 1)
             var maker = JobMaker(scenario, load: 0, population: population, names: .made(seed: 1))
-            return maker.make(7, intended: 2, id: APNSID(high: 1, low: 2), epoch: 1_000).job
+            return try maker.make(7, intended: 2, id: APNSID(high: 1, low: 2), epoch: 1_000).job
         }
         let binary = try job(.binary)
         let packed = try job(.packed)
@@ -309,7 +309,7 @@ struct LoadScenarioTests {
             let scenario = try LoadScenario.read(
                 Self.full, name: "f", overrides: ["loads.alerts.mode=\(mode.rawValue)"])
             let population = DevicePopulation(scenario.devices, seed: 1)
-            return PresenceEvents(scenario, population: population, names: .made(seed: 1))
+            return try PresenceEvents(scenario, population: population, names: .made(seed: 1))
                 .job(0, isOnline: false, milliseconds: 5)
         }
         #expect(try event(.binary).headers.map(\.name) == ["kind", "event", "occurred-at"])
@@ -322,15 +322,15 @@ struct LoadScenarioTests {
             Self.full, name: "f", overrides: ["devices.count=1", "devices.churn-per-minute=1"])
         let population = DevicePopulation(scenario.devices, seed: 1)
         var maker = JobMaker(scenario, load: 0, population: population, names: .made(seed: 1))
-        func token(_ time: Double) -> String {
+        func token(_ time: Double) throws -> String {
             String(
-                decoding: maker.make(0, intended: time, id: APNSID(high: 1, low: 2), epoch: 0).job.key,
+                decoding: try maker.make(0, intended: time, id: APNSID(high: 1, low: 2), epoch: 0).job.key,
                 as: UTF8.self)
         }
-        let before = token(0)
+        let before = try token(0)
         #expect(!before.hasPrefix("dead"))
-        #expect(token(61).hasPrefix("dead"))
-        let after = token(61)
+        #expect(try token(61).hasPrefix("dead"))
+        let after = try token(61)
         #expect(!after.hasPrefix("dead") && after != before)
     }
 

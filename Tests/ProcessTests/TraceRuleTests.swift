@@ -215,8 +215,8 @@ struct TraceRuleTests {
             #expect(try reply { $0["source"] = source }.pushes.isEmpty)
         }
         let escape = try reply { $0["text"] = "\u{1B}[2J" + String(repeating: "x", count: 9_000) }
-        #expect(escape.pushes.first?.text.hasPrefix("?[2J") == true)
-        #expect(escape.pushes.first?.text.count == 500)
+        #expect(escape.pushes.first?.text.hasPrefix(#"\u001b[2J"#) == true)
+        #expect(escape.pushes.first?.text.count == 506)
         let old = WorkerReply(
             worker: "w:1", AdminCall.Answer(status: 404, body: Array("{}".utf8)), record: nil)
         #expect(old.failure?.contains("update") == true)

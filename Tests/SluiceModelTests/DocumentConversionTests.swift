@@ -54,10 +54,8 @@ import Testing
         let document = """
             {"device-token":"\(TestRecord.token)","topic":"a.b\\nttl:60","push-type":"alert","payload":{}}
             """
-        let packed = try record(Array(document.utf8), .packed)
-        #expect(packed.headers.map(\.name) == ["apns-topic", "apns-push-type"])
-        #expect(packed.value == Array("{}".utf8))
-        #expect(decoder.error(packed)?.rule == .charset)
+        let error = #expect(throws: JobError.self) { try record(Array(document.utf8), .packed) }
+        #expect(error?.field == "apns-topic" && error?.rule == .packedLine)
     }
 
     @Test(arguments: [

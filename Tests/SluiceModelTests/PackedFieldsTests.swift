@@ -27,7 +27,7 @@ import Testing
         var cancel = ControlDescription(.cancel, deviceToken: TestRecord.token)
         cancel.apnsID = "00112233-4455-6677-8899-aabbccddeeff"
         for job in [JobEncoder.binary(push), JobEncoder.binary(cancel)] {
-            let packed = JobEncoder.packed(job)
+            let packed = try JobEncoder.packed(job)
             #expect(packed.headers.isEmpty)
             #expect(try decoder.decode(TestRecord(packed)).get() == decoder.decode(TestRecord(job)).get())
         }
@@ -173,13 +173,16 @@ import Testing
         #expect(decoder.error(record(value))?.rule == .documentSize)
     }
 
-    /// The rest of a value would count as a line.
-    @Test func valueWithALineFeedIsNeverPacked() {
-        let job = EncodedJob(
+    /// The rest of a value would count as a line, and a payload alone as another mode.
+    @Test func jobWithoutAPackedFormIsRefused() {
+        let cut = EncodedJob(
             key: [], value: [],
             headers: [("apns-topic", Array("a\nttl:60".utf8)), ("apns-push-type", Array("alert".utf8))])
-        let packed = JobEncoder.packed(job)
-        #expect(packed.value == [] && packed.headers.map(\.name) == ["apns-topic", "apns-push-type"])
+        let bare = EncodedJob(key: [], value: Array("{}".utf8), headers: [])
+        for (job, field) in [(cut, "apns-topic"), (bare, "fields")] {
+            let error = #expect(throws: JobError.self) { try JobEncoder.packed(job) }
+            #expect(error?.field == field && error?.rule == .packedLine)
+        }
     }
 
     @Test(arguments: [

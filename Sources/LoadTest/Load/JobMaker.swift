@@ -98,7 +98,9 @@ public struct JobMaker: Sendable {
     ///   - number: number of the job within its load.
     ///   - intended: intended time in seconds since the beginning of the run.
     ///   - epoch: beginning of the run in milliseconds since 1970.
-    public mutating func make(_ number: Int, intended: Double, id: APNSID, epoch: Int64) -> Made {
+    public mutating func make(
+        _ number: Int, intended: Double, id: APNSID, epoch: Int64
+    ) throws(JobError) -> Made {
         var random = SeededGenerator(seed: seed ^ UInt64(number) &* 0xD6E8_FEB8_6659_FD93)
         let app = Self.choose(appShares, &random)
         let device = population.draw(&random)
@@ -135,7 +137,7 @@ public struct JobMaker: Sendable {
             due = max(due, population.returnTime(device, begin: returnBegin))
         }
         if load.avoidsDuplicates { push.duplicates = "avoid" }
-        return Made(job: load.mode.encode(JobEncoder.binary(push), JobEncoder.structured(push)), due: due)
+        return Made(job: try load.mode.encode(JobEncoder.binary(push), JobEncoder.structured(push)), due: due)
     }
 
     private func payload(_ number: Int, _ random: inout SeededGenerator) -> [UInt8] {
@@ -183,7 +185,7 @@ public struct PresenceEvents: Sendable {
 
     /// Makes the event of a return, or of the device's absence before.
     /// - Parameter milliseconds: time of the event in milliseconds since 1970.
-    public func job(_ index: Int, isOnline: Bool, milliseconds: Int64) -> EncodedJob {
+    public func job(_ index: Int, isOnline: Bool, milliseconds: Int64) throws(JobError) -> EncodedJob {
         let event = returns[index]
         var control = ControlDescription(
             .device,
@@ -192,6 +194,6 @@ public struct PresenceEvents: Sendable {
         control.event = isOnline ? "online" : "offline"
         control.occurredAtMilliseconds = milliseconds
         let mode = modes[event.app] ?? .binary
-        return mode.encode(JobEncoder.binary(control), JobEncoder.structured(control))
+        return try mode.encode(JobEncoder.binary(control), JobEncoder.structured(control))
     }
 }

@@ -6,7 +6,7 @@ extension JobMode {
     public func encode(document job: EncodedJob) throws(JobError) -> EncodedJob {
         switch self {
         case .binary: try JobEncoder.binary(document: job.value)
-        case .packed: JobEncoder.packed(try JobEncoder.binary(document: job.value))
+        case .packed: try JobEncoder.packed(JobEncoder.binary(document: job.value))
         case .structured: job
         }
     }

@@ -99,12 +99,21 @@ public enum JobEncoder {
             key: Array(control.deviceToken.utf8), value: [], headers: headers(of: fields(of: control)))
     }
 
-    /// Encodes a job of binary mode in packed mode: its headers become lines before the payload. A job with a line feed
-    /// in a header stays in binary mode; no valid field has one.
-    public static func packed(_ binary: EncodedJob) -> EncodedJob {
+    /// Encodes a job of binary mode in packed mode: its headers become lines before the payload.
+    ///
+    /// - Throws: for a job without headers, and for a line feed in a header; no valid job has either.
+    public static func packed(_ binary: EncodedJob) throws(JobError) -> EncodedJob {
+        guard !binary.headers.isEmpty else {
+            throw JobError(
+                field: "fields", rule: .packedLine, message: "packed mode needs a field beside the payload")
+        }
         var lines: [UInt8] = []
         for header in binary.headers {
-            guard !header.value.contains(UInt8(ascii: "\n")) else { return binary }
+            guard !header.value.contains(UInt8(ascii: "\n")) else {
+                throw JobError(
+                    field: header.name, rule: .packedLine,
+                    message: "has a line feed, which packed mode can't hold")
+            }
             lines += header.name.utf8
             lines.append(UInt8(ascii: ":"))
             lines += header.value

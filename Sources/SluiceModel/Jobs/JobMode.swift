@@ -8,12 +8,14 @@ public enum JobMode: String, CaseIterable, Sendable {
     case structured
 
     /// Encodes a job, which is described for binary and for structured mode.
+    ///
+    /// - Throws: the rule that keeps the job from being written in packed mode; never for a valid job.
     public func encode(
         _ binary: @autoclosure () -> EncodedJob, _ structured: @autoclosure () -> EncodedJob
-    ) -> EncodedJob {
+    ) throws(JobError) -> EncodedJob {
         switch self {
         case .binary: binary()
-        case .packed: JobEncoder.packed(binary())
+        case .packed: try JobEncoder.packed(binary())
         case .structured: structured()
         }
     }

@@ -21,7 +21,7 @@ public struct OutcomeSummary: Sendable {
     public var collapseIdentifier: String?
     /// HTTP status of APNs' last answer; nil without an answer.
     public var status: Int?
-    /// Reason of APNs' last answer, as APNs sent it; nil without a reason.
+    /// Reason of APNs' last answer, as ``ReasonText`` shows it; nil without a reason.
     public var reason: String?
     /// A ``ReasonClass/name``; nil without an answer.
     public var reasonClass: String?
@@ -84,7 +84,7 @@ public struct OutcomeSummary: Sendable {
         uniqueID = members.apnsID(.apnsUniqueID)
         collapseIdentifier = members.text(.collapseID)
         status = members.integer(.status).map { Int($0) }
-        reason = members.text(.reason)
+        reason = members.text(.reason).map { "\(ReasonText($0))" }
         reasonClass = members.text(.reasonClass)
         deleteToken = members[.deleteToken]?.elementsEqual(bytesOf: "true") ?? false
         suspectToken = members[.suspectToken]?.elementsEqual(bytesOf: "true") ?? false

@@ -1,8 +1,5 @@
 /// APNs' reason for ending a connection: the debug data of a GOAWAY. The data is JSON with a reason of the same table
-/// as answers, or plain text.
-///
-/// The text is printable ASCII of bounded length. It contains no word as long as a token, because a server could repeat
-/// data that it was sent.
+/// as answers, or plain text. The text of an unknown one is a ``ReasonText``.
 public struct GoAwayReason: Sendable, Equatable, CustomStringConvertible {
     /// Party to which the reason applies.
     public enum Scope: Sendable, Equatable {
@@ -18,13 +15,8 @@ public struct GoAwayReason: Sendable, Equatable, CustomStringConvertible {
 
     /// Parsed reason: ``Reason/absent`` without debug data; ``Reason/unknown`` where it isn't a reason of the table.
     public let reason: Reason
-    /// Name of the reason, or the printable debug data; empty without debug data.
+    /// Name of the reason; empty without debug data.
     public let text: String
-
-    /// Most bytes of the text before it is cut; the longest text seen in the field has 51.
-    public static let maximumText = 160
-    /// Most letters and digits in a row; a longer word is left out. Device tokens have 64, reasons at most 27.
-    static let longestWord = 31
 
     /// Parses debug data; any bytes are valid input.
     public init(_ debugData: UnsafeRawBufferPointer) {
@@ -32,10 +24,10 @@ public struct GoAwayReason: Sendable, Equatable, CustomStringConvertible {
         switch body.reason {
         case .absent:
             reason = debugData.isEmpty ? .absent : .unknown
-            text = Self.printable(debugData)
+            text = debugData.isEmpty ? "" : "\(ReasonText(debugData))"
         case .unknown:
             reason = .unknown
-            text = Self.printable(debugData)
+            text = "\(body.unknownReason)"
         default:
             reason = body.reason
             text = "\(body.reason.name)"
@@ -68,27 +60,5 @@ public struct GoAwayReason: Sendable, Equatable, CustomStringConvertible {
         case .unknown: "other"
         default: "\(reason.name)"
         }
-    }
-
-    private static func printable(_ bytes: UnsafeRawBufferPointer) -> String {
-        var text: [UInt8] = []
-        var word = 0
-        for byte in bytes.prefix(maximumText) {
-            let isPart =
-                isLetter(byte) || isDigit(byte) || byte == UInt8(ascii: "+") || byte == UInt8(ascii: "/")
-                || byte == UInt8(ascii: "-") || byte == UInt8(ascii: "_") || byte == UInt8(ascii: "=")
-            word = isPart ? word + 1 : 0
-            if word > longestWord {
-                // The already kept part of the word is removed as well.
-                if word == longestWord + 1 {
-                    text.removeLast(longestWord)
-                    text += Array("[...]".utf8)
-                }
-            } else {
-                text.append(byte >= 0x20 && byte < 0x7f ? byte : UInt8(ascii: "?"))
-            }
-        }
-        if bytes.count > maximumText { text += Array("...".utf8) }
-        return String(decoding: text, as: UTF8.self)
     }
 }

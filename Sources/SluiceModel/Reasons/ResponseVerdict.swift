@@ -4,7 +4,7 @@ public struct ResponseVerdict: Sendable {
     public var status: UInt16
     /// Parsed reason; ``Reason/absent`` when the body has no readable reason.
     public var reason: Reason
-    /// Printable, bounded text of a reason that is ``Reason/unknown``; empty otherwise.
+    /// Text of a reason that is ``Reason/unknown``; empty otherwise.
     public var unknownReason: ReasonText
     /// Class of the answer, by its reason or else its status.
     public var `class`: ReasonClass
@@ -27,7 +27,7 @@ public struct ResponseVerdict: Sendable {
             timestampMilliseconds: content.timestampMilliseconds)
     }
 
-    /// Text of the reason for people, as APNs sent it where it is unknown; `none` without a reason.
+    /// Text of the reason for people; `none` without a reason.
     public var reasonText: String {
         switch reason {
         case .absent: "none"
@@ -81,25 +81,30 @@ public struct ReasonBody: Sendable {
     }
 }
 
-/// Up to 48 printable ASCII bytes, inline: an unknown reason, safe for logs and outcomes whatever APNs sent.
+/// An unknown reason of 1 to 48 letters, inline; `unknown` for any other text. A server may repeat what it was sent, and
+/// neither a device token nor a provider token consists of so few letters alone.
 public struct ReasonText: Sendable, CustomStringConvertible {
     static let capacity = 48
     private var storage = InlineArray<48, UInt8>(repeating: 0)
-    /// Number of bytes, 0 to 48.
+    /// Number of letters, 0 to 48; 0 only without a text.
     public private(set) var count = 0
 
     /// The empty text.
     public init() {}
 
-    /// Keeps letters, digits and ` ._-`; replaces everything else by `?`, and cuts longer text.
+    /// Keeps a text of 1 to 48 ASCII letters; `unknown` takes the place of another.
     public init(_ text: UnsafeRawBufferPointer) {
-        for byte in text.prefix(Self.capacity) {
-            let isPlain =
-                isLetter(byte) || isDigit(byte) || byte == UInt8(ascii: " ") || byte == UInt8(ascii: ".")
-                || byte == UInt8(ascii: "_") || byte == UInt8(ascii: "-")
-            storage[count] = isPlain ? byte : UInt8(ascii: "?")
+        let isShown = (1...Self.capacity).contains(text.count) && text.allSatisfy { isLetter($0) }
+        for byte in isShown ? text : ("unknown" as StaticString).bytes {
+            storage[count] = byte
             count += 1
         }
+    }
+
+    /// Keeps a text of 1 to 48 ASCII letters; `unknown` takes the place of another.
+    init(_ text: String) {
+        var text = text
+        self = text.withUTF8 { ReasonText(UnsafeRawBufferPointer($0)) }
     }
 
     subscript(index: Int) -> UInt8 { storage[index] }

@@ -33,7 +33,7 @@ struct BenchCommand: ParsableCommand {
 
         func run() throws {
             let scenario = try BenchScenarios.load(name).read(overrides.all)
-            Terminal.write(scenario.text, to: 1)
+            Terminal.output(lines: scenario.text)
         }
     }
 

@@ -379,9 +379,10 @@ private struct LoadProducer {
             if let load = sources[first].load {
                 try add(load, sources[first].sequence - 1, intended: time, now, epoch)
             } else if let presence {
-                let job = presence.job(
-                    sources[first].sequence, isOnline: true,
-                    milliseconds: epoch + Int64(time * 1_000))
+                let job = try CommandFailure.ofJobs { () throws(JobError) in
+                    try presence.job(
+                        sources[first].sequence, isOnline: true, milliseconds: epoch + Int64(time * 1_000))
+                }
                 let number = try takeNumber()
                 add(job, number, load: JobLedger.presence, intended: time, due: time, now)
             }
@@ -412,7 +413,9 @@ private struct LoadProducer {
     ) throws(CommandFailure) {
         let number = try takeNumber()
         let id = APNSID(high: plan.run, low: UInt64(number))
-        let made = makers[load].make(sequence, intended: intended, id: id, epoch: epoch)
+        let made = try CommandFailure.ofJobs { () throws(JobError) in
+            try makers[load].make(sequence, intended: intended, id: id, epoch: epoch)
+        }
         add(made.job, number, load: UInt8(load), intended: intended, due: made.due, now)
     }
 
@@ -478,7 +481,7 @@ private struct LoadProducer {
         let wall = Int64(Date().timeIntervalSince1970 * 1_000)
         for event in presence.returns.indices {
             if exchange.isStopping { return }
-            let job = presence.job(event, isOnline: false, milliseconds: wall)
+            let job = try presence.job(event, isOnline: false, milliseconds: wall)
             add(job, try takeNumber(), load: JobLedger.presence, intended: 0, due: 0, 0)
             if jobs.count == Self.batch { try hand(milliseconds: 10) }
         }

@@ -10,7 +10,7 @@ enum ChannelFault {
 
     /// Describes a refusal.
     /// - Parameter requestID: `apns-request-id` of the answer, which Apple's support asks for; nil: the answer has none.
-    static func describe(_ reason: Reason, status: Int, requestID: String?) -> String {
+    static func describe(_ reason: Reason, status: Int, requestID: APNSID?) -> String {
         let request = requestID.map { " (apns-request-id \($0))" } ?? ""
         return "APNs answered \(name(reason, status))\(request): \(remedy(reason))"
     }

@@ -134,9 +134,8 @@ struct ChannelsCommand: ParsableCommand {
             let access = try options.access()
             let channel = channel.text
             if !yes {
-                Terminal.write(
-                    "Delete \(channel) of \(access.client.app) in \(access.environment) for good? [y/N] ",
-                    to: STDERR_FILENO)
+                Terminal.ask(
+                    "Delete \(channel) of \(access.client.app) in \(access.environment) for good? [y/N] ")
                 guard let answer = readLine(), ["y", "yes"].contains(answer.lowercased()) else {
                     throw CommandFailure(.failure, "nothing was deleted")
                 }

@@ -73,6 +73,6 @@ struct ConfigACLs: ParsableCommand {
                     list, name: userName, cluster: cluster,
                     authentication: WorkerACL.authentication(of: configuration.kafka))
             }
-        Terminal.write(text, to: 1)
+        Terminal.output(lines: text)
     }
 }

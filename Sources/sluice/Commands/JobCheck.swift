@@ -1,3 +1,4 @@
+import Foundation
 import SluiceModel
 
 /// The worker's rules, applied before a job is produced. One thread at a time.
@@ -21,7 +22,10 @@ final class JobCheck {
     private func error(
         key: [UInt8]?, value: [UInt8]?, headers: [(name: String, value: [UInt8]?)]
     ) -> JobError? {
-        switch identity(key: key, value: value, headers: headers, nowMilliseconds: 0) {
+        switch identity(
+            key: key, value: value, headers: headers,
+            nowMilliseconds: Int64(Date.now.timeIntervalSince1970 * 1_000))
+        {
         case .success: nil
         case .failure(let error): error
         }

@@ -171,7 +171,7 @@ struct JobOptions: ParsableArguments {
 
     func encoded(in mode: JobMode) throws(CommandFailure) -> EncodedJob {
         if kind == .broadcast { return try encodedBroadcast(in: mode) }
-        if kind != .push { return encodedControl(in: mode) }
+        if kind != .push { return try encodedControl(in: mode) }
         var push = PushDescription(
             deviceToken: deviceToken ?? "", topic: topic ?? "", pushType: pushType,
             payload: try payloadBytes())
@@ -186,7 +186,7 @@ struct JobOptions: ParsableArguments {
         push.environment = environment
         push.deliverAtMilliseconds = deliverAt
         push.delivery = delivery
-        return mode.encode(JobEncoder.binary(push), JobEncoder.structured(push))
+        return try encode(mode, JobEncoder.binary(push), JobEncoder.structured(push))
     }
 
     private func encodedBroadcast(in mode: JobMode) throws(CommandFailure) -> EncodedJob {
@@ -199,10 +199,10 @@ struct JobOptions: ParsableArguments {
         broadcast.deliverAtMilliseconds = deliverAt
         broadcast.duplicates = duplicates
         broadcast.environment = environment
-        return mode.encode(JobEncoder.binary(broadcast), JobEncoder.structured(broadcast))
+        return try encode(mode, JobEncoder.binary(broadcast), JobEncoder.structured(broadcast))
     }
 
-    private func encodedControl(in mode: JobMode) -> EncodedJob {
+    private func encodedControl(in mode: JobMode) throws(CommandFailure) -> EncodedJob {
         var control = ControlDescription(kind == .cancel ? .cancel : .device, deviceToken: deviceToken ?? "")
         control.topic = topic
         control.collapseIdentifier = collapseId
@@ -210,7 +210,13 @@ struct JobOptions: ParsableArguments {
         control.event = event
         control.newDeviceToken = newDeviceToken
         control.occurredAtMilliseconds = occurredAt
-        return mode.encode(JobEncoder.binary(control), JobEncoder.structured(control))
+        return try encode(mode, JobEncoder.binary(control), JobEncoder.structured(control))
+    }
+
+    private func encode(
+        _ mode: JobMode, _ binary: EncodedJob, _ structured: EncodedJob
+    ) throws(CommandFailure) -> EncodedJob {
+        try CommandFailure.ofJobs { () throws(JobError) in try mode.encode(binary, structured) }
     }
 
     private func payloadBytes() throws(CommandFailure) -> [UInt8] {
@@ -228,5 +234,14 @@ struct JobOptions: ParsableArguments {
             throw CommandFailure(.dataError, "can't read the payload from \(path)")
         }
         return Array(data)
+    }
+}
+
+extension CommandFailure {
+    /// Returns what `body` returns. The error of a job is one of the command's input.
+    static func ofJobs<Value>(_ body: () throws(JobError) -> Value) throws(CommandFailure) -> Value {
+        do throws(JobError) { return try body() } catch {
+            throw CommandFailure(.dataError, "the job is not valid: \(error)")
+        }
     }
 }

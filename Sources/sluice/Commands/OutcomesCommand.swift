@@ -1,3 +1,4 @@
+import Admin
 import ArgumentParser
 import Foundation
 import Kafka
@@ -90,11 +91,19 @@ struct OutcomesCommand: ParsableCommand {
             return json ? letter.json : letter.line
         }
         let bytes = record.value.map { Array($0) } ?? []
-        if json { return String(decoding: bytes, as: UTF8.self) }
+        if json { return ForeignText.jsonLine(bytes) ?? Self.other(record, bytes) }
         guard let outcome = OutcomeSummary(json: bytes) else {
             return "partition \(record.partition), offset \(record.offset): the record is not an outcome"
         }
         return outcome.line
+    }
+
+    /// JSON of a record that is no JSON object.
+    private static func other(_ record: ConsumedRecord, _ bytes: [UInt8]) -> String {
+        JSONText.of([
+            "partition": Int(record.partition), "offset": record.offset,
+            "value-base64": Data(bytes).base64EncodedString(),
+        ])
     }
 }
 

@@ -147,7 +147,7 @@ struct PlanCommand: ParsableCommand {
         if json {
             try PlanReport(plan, results).write()
         } else if kubernetes {
-            Terminal.write(PlanReport.kubernetes(plan), to: 1)
+            Terminal.output(lines: PlanReport.kubernetes(plan))
         } else {
             PlanReport.lines(plan, results).forEach { Terminal.output($0) }
         }

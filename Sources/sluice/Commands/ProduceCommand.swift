@@ -23,13 +23,15 @@ struct ProduceCommand: ParsableCommand {
               sluice produce --file jobs.jsonl --mode packed   (encodes them in packed mode)
 
             Jobs are checked by the worker's rules before they are produced. --no-check produces invalid jobs too, for \
-            example to see their dead letters. A line that has no form in the mode of --mode is left out.
+            example to see their dead letters. A line that has no form in the mode of --mode is left out, and so is a line of \
+            more than 4 MiB. A record that Kafka refuses as too large is reported with its line; the others are produced.
 
             EXIT STATUS
               0   every record was acknowledged by Kafka
               1   a record was not acknowledged (the summary says how many)
-              65  a job is not valid; invalid lines were left out
+              65  a job is not valid, and invalid lines were left out; or the input can't be read
               69  Kafka or the topic can't be reached
+              75  stopped on request before the end of the input; the summary names the line
               78  a property given with -X is wrong
             """)
 
@@ -87,7 +89,7 @@ struct ProduceCommand: ParsableCommand {
         if check, let single, let error = rules.error(in: single) {
             throw CommandFailure(.dataError, "the job is not valid: \(error)")
         }
-        let lines = try file.map(reader)
+        let lines = try file.map { path throws(CommandFailure) in try LineReader(path: path) }
         let cluster = kafka.cluster
         let partitions = try cluster.partitionCount(of: jobsTopic)
         let producer = try RecordProducer(topic: jobsTopic, properties: cluster.properties) { error in
@@ -115,28 +117,18 @@ struct ProduceCommand: ParsableCommand {
             return
         }
         guard let lines else { return }
-        let invalid = try produce(lines, producer, partitions: partitions, stop: stop)
-        try account(producer, invalid: invalid)
+        try produce(lines, producer, partitions: partitions, stop: stop)
     }
 
-    /// Opens the file of jobs.
-    private func reader(_ path: String) throws(CommandFailure) -> LineReader {
-        guard let lines = LineReader(path: path) else {
-            let reason = String(cString: strerror(errno))
-            throw CommandFailure(
-                .dataError, "can't read \(path): \(reason); check that the file exists and is readable")
-        }
-        return lines
-    }
-
-    /// - Returns: the number of lines that are no valid jobs.
+    /// Produces the jobs of the lines, and accounts for all of them.
     private func produce(
         _ lines: LineReader, _ producer: RecordProducer, partitions: Int, stop: StopSignals
-    ) throws -> Int {
+    ) throws {
         let check = JobCheck()
         var progress = Progress()
         var pace = Pace(perSecond: rate)
         var invalid = 0
+        var failure: CommandFailure?
         let begin = ContinuousClock.now
         func state() -> String {
             let elapsed = ContinuousClock.now - begin
@@ -144,50 +136,88 @@ struct ProduceCommand: ParsableCommand {
                 "\(Numbers.grouped(producer.produced)) produced, \(Numbers.grouped(producer.acknowledged)) "
                 + "acknowledged, \(Numbers.rate(producer.acknowledged, over: elapsed))"
         }
-        while !stop.isRequested, let line = lines.next() {
-            if line.allSatisfy({ $0 == 0x20 || $0 == 0x09 || $0 == 0x0d }) { continue }
-            guard let job = valid(line, number: lines.number, check, &progress) else {
-                invalid += 1
-                continue
+        func complainAboutTooLarge() {
+            for (line, error) in producer.takeTooLarge() {
+                complain(Int(line), "was not acknowledged: \(error)", &progress)
             }
-            if pace.wait(stop) { break }
-            try producer.produce(job)
-            producer.poll()
-            progress.show(fraction: lines.fraction, state)
+        }
+        // Last line that was produced or left out, and whether the input was read to its end.
+        var last = 0
+        var isWhole = false
+        do throws(CommandFailure) {
+            reading: while true {
+                guard let line = try lines.next(until: stop) else {
+                    isWhole = !stop.isRequested
+                    break
+                }
+                switch valid(line, number: lines.number, check, &progress) {
+                case .empty: break
+                case .invalid: invalid += 1
+                case .job(let job):
+                    if pace.wait(stop) { break reading }
+                    try producer.produce(job, opaque: UInt(lines.number))
+                }
+                last = lines.number
+                producer.poll()
+                complainAboutTooLarge()
+                progress.show(fraction: lines.fraction, state)
+            }
+        } catch {
+            // Records that were produced before get their answers.
+            failure = error
         }
         producer.finish(timeoutMilliseconds: Int32(timeout) * 1_000)
-        progress.finish(fraction: stop.isRequested ? lines.fraction : 1, state())
+        complainAboutTooLarge()
+        progress.finish(fraction: isWhole ? 1 : lines.fraction, state())
         let elapsed = ContinuousClock.now - begin
         Terminal.output(
             "\(Numbers.counted(producer.acknowledged, "job")) to \(jobsTopic) (\(Numbers.counted(partitions, "partition"))) "
                 + "in \(Numbers.milliseconds(elapsed / .milliseconds(1)))")
-        return invalid
+        if failure == nil, !isWhole {
+            failure = CommandFailure(.unfinished, "stopped on request after line \(last) of \(file ?? "")")
+        }
+        guard let failure else { return try account(producer, invalid: invalid) }
+        do { try account(producer, invalid: invalid) } catch {
+            Terminal.error("sluice: \(error.message)")
+        }
+        throw failure
     }
 
+    private func complain(_ number: Int, _ text: String, _ progress: inout Progress) {
+        progress.clear()
+        Terminal.error("\(file ?? ""):\(number): \(text)")
+    }
+
+    private enum Line {
+        case empty, invalid
+        case job(EncodedJob)
+    }
+
+    /// Checks a line, and reports it where it is left out.
     private func valid(
-        _ line: [UInt8], number: Int, _ check: JobCheck, _ progress: inout Progress
-    ) -> EncodedJob? {
-        func complain(_ text: String) {
-            progress.clear()
-            Terminal.error("\(file ?? ""):\(number): \(text)")
+        _ line: LineReader.Line, number: Int, _ check: JobCheck, _ progress: inout Progress
+    ) -> Line {
+        guard case .bytes(let bytes) = line else {
+            complain(number, "is longer than \(LineReader.longest >> 20) MiB; left out", &progress)
+            return .invalid
         }
-        guard let job = JobEncoder.document(line) else {
-            complain("is not a JSON object with `device-token` (or `channel-id` of a broadcast); left out")
-            return nil
-        }
-        if self.check, let error = check.error(in: job) {
-            complain("\(error); left out")
-            return nil
+        if bytes.allSatisfy({ $0 == 0x20 || $0 == 0x09 || $0 == 0x0d }) { return .empty }
+        guard let job = JobEncoder.document(bytes) else {
+            complain(
+                number, "is not a JSON object with `device-token` (or `channel-id` of a broadcast); left out",
+                &progress)
+            return .invalid
         }
         do throws(JobError) {
-            return try (mode ?? .structured).encode(document: job)
+            if self.check, let error = check.error(in: job) { throw error }
+            return .job(try (mode ?? .structured).encode(document: job))
         } catch {
-            complain("\(error); left out")
-            return nil
+            complain(number, "\(error); left out", &progress)
+            return .invalid
         }
     }
 
-    private func account(_ producer: RecordProducer, invalid: Int) throws {
+    private func account(_ producer: RecordProducer, invalid: Int) throws(CommandFailure) {
         if producer.acknowledged < producer.produced {
             let reason = producer.firstError.map { ": \($0)" } ?? ""
             throw CommandFailure(

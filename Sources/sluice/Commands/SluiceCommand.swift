@@ -12,7 +12,7 @@ enum Entry {
             var command = try SluiceCommand.parseAsRoot()
             try command.run()
         } catch let failure as CommandFailure {
-            if !failure.message.isEmpty { Terminal.error("sluice: \(failure.message)") }
+            if !failure.message.isEmpty { Terminal.error(lines: "sluice: \(failure.message)") }
             exit(failure.status.rawValue)
         } catch {
             SluiceCommand.exit(withError: error)

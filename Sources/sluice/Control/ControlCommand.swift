@@ -40,7 +40,7 @@ struct ControlCommand: ParsableCommand {
         func run() throws {
             let answer = try options.send("GET", "/switches")
             guard !json else {
-                Terminal.write(answer.text, to: STDOUT_FILENO)
+                Terminal.output(lines: answer.text)
                 return
             }
             for line in try SwitchText(answer).lines { Terminal.output(line) }

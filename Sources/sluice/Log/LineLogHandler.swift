@@ -54,8 +54,10 @@ struct LineLogHandler: LogHandler {
             var line = "\(time) \(event.level.rawValue)"
             line +=
                 String(repeating: " ", count: max(1, 8 - event.level.rawValue.count))
-                + event.message.description
-            for (key, value) in sorted { line += " \(key)=\(LineLogHandler.quoted(value.description))" }
+                + ForeignText.escaped(event.message.description)
+            for (key, value) in sorted {
+                line += " \(ForeignText.escaped(key))=\(LineLogHandler.quoted(value.description))"
+            }
             return line
         case .json:
             var writer = ByteWriter()
@@ -68,7 +70,7 @@ struct LineLogHandler: LogHandler {
                 LineLogHandler.append(value.description, to: &writer)
             }
             writer.append("}")
-            return String(decoding: writer.bytes, as: UTF8.self)
+            return ForeignText.escaped(String(decoding: writer.bytes, as: UTF8.self))
         }
     }
 
@@ -88,12 +90,14 @@ struct LineLogHandler: LogHandler {
 
     /// Quotes a value that would not be one word.
     private static func quoted(_ value: String) -> String {
-        let needsQuotes =
-            value.isEmpty || value.contains { $0 == " " || $0 == "\"" || $0 == "=" || $0.isNewline }
-        guard needsQuotes else { return value }
-        let escaped = value.replacing("\\", with: "\\\\").replacing("\"", with: "\\\"").replacing(
-            "\n", with: "\\n")
-        return "\"\(escaped)\""
+        let isWord =
+            !value.isEmpty
+            && !value.unicodeScalars.contains {
+                " \"=".unicodeScalars.contains($0) || ForeignText.isObeyed($0)
+            }
+        guard !isWord else { return value }
+        let escaped = value.replacing("\\", with: "\\\\").replacing("\"", with: "\\\"")
+        return "\"\(ForeignText.escaped(escaped))\""
     }
 
     /// Returns the time in RFC 3339, UTC, with milliseconds.

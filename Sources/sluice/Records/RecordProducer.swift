@@ -16,6 +16,9 @@ final class RecordProducer {
     /// Called for each acknowledged record with the opaque value passed to `produce`, the partition and the offset.
     var onAcknowledgement: ((_ opaque: UInt, _ partition: Int32, _ offset: Int64) -> Void)?
 
+    /// Records that were too large since the last ``takeTooLarge()``, by the opaque value passed to `produce`.
+    private var tooLarge: [(opaque: UInt, error: KafkaError)] = []
+
     init(
         topic: String, properties: KafkaProperties, report: @escaping @Sendable (KafkaError) -> Void
     ) throws(CommandFailure) {
@@ -29,12 +32,13 @@ final class RecordProducer {
         }
     }
 
-    /// Hands a record to the producer; waits for room when the queue is full.
+    /// Hands a record to the producer; waits for room when the queue is full. A record that is too large counts as
+    /// produced and failed, as one that the broker refuses.
     ///
     /// - Parameter partition: partition of the record; nil leaves the choice to the key.
-    func produce(_ job: EncodedJob, partition: Int32? = nil) throws(CommandFailure) {
+    func produce(_ job: EncodedJob, opaque: UInt = 0, partition: Int32? = nil) throws(CommandFailure) {
         try produce(
-            key: job.key, value: job.value, headers: job.headers.map { ($0.name, $0.value) },
+            key: job.key, value: job.value, headers: job.headers.map { ($0.name, $0.value) }, opaque: opaque,
             partition: partition)
     }
 
@@ -56,6 +60,10 @@ final class RecordProducer {
                 return
             case .queueFull, .noTransaction:
                 poll(timeoutMilliseconds: 50)
+            case .failed(let error) where error.isTooLarge:
+                produced += 1
+                fail(opaque, error)
+                return
             case .failed(let error):
                 throw CommandFailure(kafka: error)
             }
@@ -87,9 +95,20 @@ final class RecordProducer {
             lastPosition = (report.partition, report.offset)
             onAcknowledgement?(report.opaque, report.partition, report.offset)
         } else {
-            failed += 1
-            if firstError == nil { firstError = report.error }
+            report.error.map { fail(report.opaque, $0) }
         }
+    }
+
+    private func fail(_ opaque: UInt, _ error: KafkaError) {
+        failed += 1
+        if firstError == nil { firstError = error }
+        if error.isTooLarge { tooLarge.append((opaque, error)) }
+    }
+
+    /// Returns each record that was too large for producer, topic or broker once.
+    func takeTooLarge() -> [(opaque: UInt, error: KafkaError)] {
+        defer { tooLarge = [] }
+        return tooLarge
     }
 }
 

@@ -1,4 +1,5 @@
 import Foundation
+import SluiceModel
 
 /// Progress of a long task on standard error. A terminal shows a single line that is redrawn; other outputs get plain
 /// lines at intervals.
@@ -58,7 +59,7 @@ struct Progress {
                 + "] "
             line += String(repeating: " ", count: max(0, 3 - percent.count)) + percent + "%  "
         }
-        line += text
+        line += ForeignText.escaped(text)
         Terminal.write("\r\u{1B}[K" + String(line.prefix(columns)), to: STDERR_FILENO)
         hasOpenLine = true
     }

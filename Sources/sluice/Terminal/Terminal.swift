@@ -1,6 +1,8 @@
 import Foundation
+import SluiceModel
 
-/// Writes to standard output and standard error, and describes them.
+/// Writes to standard output and standard error, and describes them. Lines never have characters that a terminal obeys,
+/// whoever wrote their parts.
 enum Terminal {
     /// Whether standard error, which shows progress, is a terminal that can redraw a line.
     static let isInteractive: Bool =
@@ -15,16 +17,37 @@ enum Terminal {
 
     /// Writes a line to standard error.
     static func error(_ line: String) {
-        write(line + "\n", to: STDERR_FILENO)
+        write(ForeignText.escaped(line) + "\n", to: STDERR_FILENO)
+    }
+
+    /// Writes the lines of a text to standard error.
+    static func error(lines text: String) {
+        write(escapedLines(text) + "\n", to: STDERR_FILENO)
     }
 
     /// Writes a line to standard output. Returns false when nobody reads it any more.
     @discardableResult
     static func output(_ line: String) -> Bool {
-        write(line + "\n", to: STDOUT_FILENO)
+        write(ForeignText.escaped(line) + "\n", to: STDOUT_FILENO)
     }
 
-    /// Writes text unchanged. Returns false when it could not be written.
+    /// Writes a text with its line ends to standard output.
+    static func output(lines text: String) {
+        write(escapedLines(text), to: STDOUT_FILENO)
+    }
+
+    /// Writes a question to standard error, and leaves the line open.
+    static func ask(_ question: String) {
+        write(ForeignText.escaped(question), to: STDERR_FILENO)
+    }
+
+    private static func escapedLines(_ text: String) -> String {
+        text.split(separator: "\n", omittingEmptySubsequences: false).map { ForeignText.escaped(String($0)) }
+            .joined(separator: "\n")
+    }
+
+    /// Writes text unchanged: only for text of Sluice's own with sequences for a terminal. Returns false when it could not
+    /// be written.
     @discardableResult
     static func write(_ text: String, to descriptor: Int32) -> Bool {
         var text = text

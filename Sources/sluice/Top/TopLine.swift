@@ -1,3 +1,5 @@
+import SluiceModel
+
 /// A line of a view: texts with styles.
 struct TopLine: Sendable, Equatable {
     enum Style: Sendable, Equatable {
@@ -15,9 +17,9 @@ struct TopLine: Sendable, Equatable {
 
     init(_ text: String, _ style: Style = .plain) { add(text, style) }
 
-    /// Adds a text, in which control characters are replaced. Labels are foreign, and a terminal obeys such characters.
+    /// Adds a text. Labels are foreign, so characters that a terminal obeys are escaped.
     mutating func add(_ text: String, _ style: Style = .plain) {
-        if !text.isEmpty { spans.append(Span(text: Self.printable(text), style: style)) }
+        if !text.isEmpty { spans.append(Span(text: ForeignText.escaped(text), style: style)) }
     }
 
     mutating func add(_ line: TopLine) { spans += line.spans }
@@ -50,19 +52,6 @@ struct TopLine: Sendable, Equatable {
             line.add(kept, span.style)
         }
         return line
-    }
-
-    static func printable(_ text: String) -> String {
-        var result = ""
-        for scalar in text.unicodeScalars {
-            switch scalar.properties.generalCategory {
-            case .control, .format, .surrogate, .privateUse, .unassigned, .lineSeparator,
-                .paragraphSeparator:
-                result.append("·")
-            default: result.unicodeScalars.append(scalar)
-            }
-        }
-        return result
     }
 
     static func width(_ text: String) -> Int { text.reduce(0) { $0 + width($1) } }

@@ -151,14 +151,8 @@ struct WorkerReply: Sendable {
         failure = "answered, but not to a later question: \(fault)"
     }
 
-    /// Returns text of an answer without control characters, and no longer than 500 characters.
-    static func plain(_ text: String) -> String {
-        var shown = String.UnicodeScalarView()
-        for scalar in text.unicodeScalars.prefix(500) {
-            shown.append(scalar.value < 0x20 || (0x7f...0x9f).contains(scalar.value) ? "?" : scalar)
-        }
-        return String(shown)
-    }
+    /// Returns text of an answer for people, of at most 500 characters.
+    fileprivate static func plain(_ text: String) -> String { ForeignText.escaped(text, limit: 500) }
 
     /// True when the worker was busy with another search.
     var isBusy: Bool { failure?.hasPrefix("status 503: another search") ?? false }
