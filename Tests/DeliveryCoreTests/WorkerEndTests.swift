@@ -48,6 +48,22 @@ import Testing
         #expect(emitted.contains(where: isClose))
     }
 
+    /// A put whose value couldn't be encrypted is in the machine's requests, so the batch's end calls it durable.
+    @Test func nothingIsCommittedAfterALostChange() {
+        let script = WorkerScript()
+        script.assign([0])
+        _ = script.take(0)
+        var emitted = script.report(0, .lostChange("a value can't be encrypted"))
+        var progress = ShardProgress()
+        progress.completed = [.init(place: RecordPlace(partitionSlot: 0, offset: 0), isRepeated: false)]
+        progress.freed = [0: 1]
+        emitted += script.report(0, .progress(progress))
+        emitted += finish(script, produced: 0)
+        emitted += script.passTicks(20)
+        #expect(emitted.allSatisfy { $0.commit == nil })
+        #expect(emitted.contains(where: isClose))
+    }
+
     /// The store's progress alone moved the offset.
     @Test func lastTransactionWithoutRecordsCommitsMovedOffsets() {
         let script = openTransaction()

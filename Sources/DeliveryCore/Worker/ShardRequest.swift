@@ -132,6 +132,9 @@ public enum ShardReport: Sendable, Equatable {
     case passed(UInt64)
     /// Sending of new pushes has stopped; contains the number of jobs given back.
     case drained(Int)
+    /// The shard couldn't make a change for the store, although its machine counts on it: offsets that the shard reports
+    /// after this may depend on it. The text is for people.
+    case lostChange(String)
     /// The connections are closed, and the shard has ended.
     case finished(ShardEnding)
 }

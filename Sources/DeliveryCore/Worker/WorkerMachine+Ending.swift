@@ -19,10 +19,10 @@ extension WorkerMachine {
 
     /// Drops state that isn't known to be committed, and commits nothing more. The worker that starts next begins with
     /// what is committed.
-    mutating func failAtOnce(_ cause: WorkerFault.Cause, _ fault: KafkaFault) {
+    mutating func failAtOnce(_ cause: WorkerFault.Cause, _ fault: KafkaFault?) {
         guard drain.phase < .leaving, !drain.isAtOnce else { return }
         let reason = WorkerFault(
-            cause: cause, fault: fault, startsOver: !fault.traits.contains(.lasting))
+            cause: cause, fault: fault, startsOver: fault.map { !$0.traits.contains(.lasting) } ?? false)
         failure = failure ?? reason
         note(.stopsAtOnce(reason))
         drain.endAtOnce(at: now)

@@ -231,6 +231,8 @@ extension WorkerMachine {
         case .drained(let jobs):
             drain.shardDrained(jobs)
             checkDrain()
+        // Nothing more is committed, because the shard's next report may name the lost change as durable.
+        case .lostChange(let text): failAtOnce(.other(text), nil)
         case .finished(let ending): shardFinished(ending)
         }
     }

@@ -59,7 +59,7 @@ extension Shard {
             push: job.pointee.push, progress: StoredPush.Progress(writing.progress),
             partition: job.pointee.partition,
             offset: key.offset, polledMilliseconds: job.pointee.polledMilliseconds)
-        // Encoded first: after a failure nothing has been changed.
+        // Encoded first: after a failure no part of the change is in the batch or the changelog.
         var value: (changelog: UnsafeRawBufferPointer, push: UnsafeRawBufferPointer)?
         if outcomes.hasChangelog || storage.sealing != nil {
             do throws(CipherFailure) {
@@ -98,14 +98,19 @@ extension Shard {
         askForTurnEnd()
     }
 
-    /// Ends the worker, because a value can't be encrypted. Its record's offset isn't committed.
+    /// Ends the worker at once, because a value can't be encrypted. The machine counts on the change already, so the
+    /// report precedes all that follow from its batch, and nothing of them is committed.
     private func cannotSeal(_ failure: CipherFailure) {
-        port.fail("a value of the store can't be encrypted: \(failure)")
+        report(.lostChange("a value of the store can't be encrypted: \(failure)"))
     }
 
     /// Uses other keys of the store from now on. Loop's thread.
     func use(_ keyring: StoreKeyring) {
-        do throws(CipherFailure) { try storage?.use(keyring) } catch { cannotSeal(error) }
+        do throws(CipherFailure) {
+            try storage?.use(keyring)
+        } catch {
+            port.fail("the store's keys can't be used: \(error)")
+        }
     }
 
     /// Writes the store's present value of a key to the changelog; a nil value records the key's removal.

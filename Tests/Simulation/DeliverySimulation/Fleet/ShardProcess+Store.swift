@@ -34,6 +34,7 @@ extension ShardProcess {
         guard let part = stored[copy.slot]?.part else {
             return world.broken(.sound, "job \(copy.job) is put into a partition that has gone")
         }
+        if world.failsOnce(1) { return process.report(number, .lostChange("the push can't be encrypted")) }
         let (progress, write) = (writing.progress, writing.write)
         var oldKey: FleetItemKey?
         if let left = write.leaves, let token = world.token(of: left.device) {
@@ -56,6 +57,7 @@ extension ShardProcess {
 
     func keepPresence(_ known: KnownPresence, in slot: UInt16) {
         guard let part = stored[slot]?.part, let token = world.token(of: known.device) else { return }
+        if world.failsOnce(1) { return process.report(number, .lostChange("the token can't be encrypted")) }
         world.note(
             "process # keeps the presence of token # in partition #", process.serial, token,
             Int(part.partition))
