@@ -167,7 +167,7 @@ import Testing
         try made(directory) { store, partition in
             let found = store.key(push(1, offset: 4))
             key = found
-            try store.submitted { $0.removeStaleDue(partition, DueEntry(due: 96, key: found)) }
+            try write(DueKeyBytes(due: 96, found), nil, to: partition.due)
         }
         let report = try verified(directory)
         #expect(
@@ -256,10 +256,12 @@ import Testing
         #expect(report.items == 0)
     }
 
-    private func write<Key: BitwiseCopyable>(_ key: Key, _ value: [UInt8], to family: ColumnFamily) throws {
+    /// Writes an entry that the store itself never writes; nil removes the entry.
+    private func write<Key: BitwiseCopyable>(_ key: Key, _ value: [UInt8]?, to family: ColumnFamily) throws {
         let batch: OpaquePointer = rocksdb_writebatch_create()
         defer { rocksdb_writebatch_destroy(batch) }
         withKey(key) { key, count in
+            guard let value else { return rocksdb_writebatch_delete_cf(batch, family.handle, key, count) }
             value.withUnsafeBytes {
                 rocksdb_writebatch_put_cf(
                     batch, family.handle, key, count, $0.baseAddress?.assumingMemoryBound(to: CChar.self),

@@ -84,10 +84,9 @@ import Testing
         }
         try with(directory) { store, partition in
             try store.submitted { batch in
-                [9, 9].withUnsafeBytes {
-                    batch.put(partition, damaged, due: 1, replacingDue: nil, value: $0)
+                batch.put(partition.items, ItemKeyBytes(damaged), count: 2) {
+                    $0.storeBytes(of: 0x0909, as: UInt16.self)
                 }
-                batch.removeStaleDue(partition, DueEntry(due: 1, key: damaged))
             }
             #expect(try marks(store, partition) == [mark(3), mark(7)])
         }

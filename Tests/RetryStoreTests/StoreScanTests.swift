@@ -57,24 +57,6 @@ import Testing
         #expect(try store.due(partition).entries.map(\.due) == [5, 10, 11, 20])
     }
 
-    @Test func staleDueEntryIsRemovedAlone() throws {
-        let directory = try TemporaryDirectory("store")
-        let store = try RetryStore.make(directory)
-        defer { store.close() }
-        let partition = try store.partition(0)
-        try fill(store, partition, 1..<2)
-        // Simulates a lost removal of the entry at 1.
-        try store.submitted { batch in
-            withUnsafeBytes(of: 1) {
-                batch.put(partition, Self.key(1), due: 9, replacingDue: nil, value: $0)
-            }
-        }
-        #expect(try store.due(partition).entries.map(\.due) == [1, 9])
-        try store.submitted { $0.removeStaleDue(partition, DueEntry(due: 1, key: Self.key(1))) }
-        #expect(try store.due(partition).entries.map(\.due) == [9])
-        #expect(try store.loaded(partition, Self.key(1).device).items.map(\.due) == [9])
-    }
-
     @Test func itemScanReadsASnapshot() throws {
         let directory = try TemporaryDirectory("store")
         let store = try RetryStore.make(directory)

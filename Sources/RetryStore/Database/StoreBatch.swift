@@ -87,13 +87,6 @@ public struct StoreBatch: ~Copyable, Sendable {
         storage.bytes += ItemKeyBytes.count
     }
 
-    /// Removes an entry that a scan returned and that has no push of the same `due`. Such an entry can exist after a
-    /// power cut that the log didn't survive in full. The push itself, if it exists, stays.
-    public mutating func removeStaleDue(_ partition: StorePartition, _ entry: DueEntry) {
-        removeDue(partition, entry.key, due: entry.due)
-        storage.changes += 1
-    }
-
     private mutating func removeDue(_ partition: StorePartition, _ key: ItemKey, due: Int64) {
         partition.due.removeDue(due, key, in: storage.writes)
         storage.bytes += DueKeyBytes.count
