@@ -98,6 +98,10 @@ extension WorkerMetrics {
             "restore_partitions", "Assigned partitions that are being opened or restored.",
             intake.opening.count + intake.restoring.count)
         metrics.counter("restore_records", "Records restored from the changelog.", intake.restoredRecords)
+        metrics.counter(
+            "restore_skipped_records",
+            "Records of the changelog that were skipped, because they are not the store's or can't be read.",
+            intake.skippedRecords)
         metrics.gauge(
             "restore_records_remaining", "Records of the changelog that remain to be restored.",
             intake.remainingRecords)

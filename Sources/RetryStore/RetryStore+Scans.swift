@@ -1,3 +1,4 @@
+import CRocksDB
 import SluiceModel
 
 extension RetryStore {
@@ -88,8 +89,8 @@ extension RetryStore {
         }
     }
 
-    /// Finds devices whose state has expired. Each call reads a bounded part of the partition's devices. Runs on the
-    /// scan thread.
+    /// Finds devices whose state has expired, and removes states that can't be read. Each call reads a bounded part of
+    /// the partition's devices. Runs on the scan thread.
     /// - Parameters:
     ///   - after: the last device that the previous scan has read; nil: from the beginning.
     ///   - through: the last moment of expiry that counts, in milliseconds since the epoch.
@@ -101,10 +102,32 @@ extension RetryStore {
         run(on: scanLoop, completion) { [self] () throws(RetryStoreError) in
             if isClosing.load(ordering: .relaxed) { throw .closed }
             var scan = ExpiredScan(devices: [], last: after, isEnd: false)
+            var unreadable: [DeviceKey] = []
             scan.isEnd = try partition.devices.scan(
-                after: &scan.last, chunk: max(1, limit), limit: Self.keysPerIterator, into: &scan.devices
+                after: &scan.last, chunk: max(1, limit), limit: Self.keysPerIterator, into: &scan.devices,
+                unreadable: { unreadable.append($0) }
             ) { $0.expiryMilliseconds <= through }
+            if !unreadable.isEmpty { removeStates(of: unreadable, in: partition) }
+            scan.unreadable = unreadable.count
             return scan
+        }
+    }
+
+    /// Removes the states of these devices that can't be read. The store may have got another state since the scan.
+    private func removeStates(of devices: [DeviceKey], in partition: StorePartition) {
+        run(on: storeLoop, { _ in }) { [isChangelogBacked] () throws(RetryStoreError) in
+            let batch: OpaquePointer = rocksdb_writebatch_create()
+            defer { rocksdb_writebatch_destroy(batch) }
+            let family = partition.devices
+            for device in devices {
+                let key = DeviceKeyBytes(device)
+                guard try family.withValue(of: key, { DeviceStateBytes.read($0) == nil }) == true else {
+                    continue
+                }
+                withKey(key) { rocksdb_writebatch_delete_cf(batch, family.handle, $0, $1) }
+            }
+            // The next scan finds what a failure leaves.
+            try isChangelogBacked ? family.database.writeUnlogged(batch) : family.database.write(batch)
         }
     }
 
@@ -141,7 +164,7 @@ extension ColumnFamily {
     /// `last` on.
     fileprivate func scan(
         after last: inout DeviceKey?, chunk: Int, limit: Int, into devices: inout [DeviceKey],
-        _ counts: (DeviceState) -> Bool
+        unreadable: (DeviceKey) -> Void = { _ in }, _ counts: (DeviceState) -> Bool
     ) throws(RetryStoreError) -> Bool {
         let iterator = StoreIterator(self, .total, isOnce: true)
         if let last {
@@ -153,10 +176,13 @@ extension ColumnFamily {
         var left = limit
         while iterator.isValid, left > 0, devices.count < chunk {
             left -= 1
-            // Only the inspector reports values that aren't a device's state.
             if let device = DeviceKeyBytes(iterator.key)?.device {
                 last = device
-                if let state = DeviceStateBytes.read(iterator.value), counts(state) { devices.append(device) }
+                if let state = DeviceStateBytes.read(iterator.value) {
+                    if counts(state) { devices.append(device) }
+                } else {
+                    unreadable(device)
+                }
             }
             iterator.next()
         }

@@ -86,6 +86,44 @@ import Testing
         #expect(try store.due(other).entries.map(\.due) == [20])
     }
 
+    /// A state that can't be read leaves the device without a state, in the restore and in a copy from before.
+    @Test func unreadableStatesAreSkippedAndRemoved() throws {
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore.make(directory)
+        let partition = try store.partition(0)
+        let (token, other, hostile) = ("ab", "cd", "not hexadecimal")
+        func record(_ token: String, _ value: [UInt8]) -> ChangelogRecord {
+            ChangelogRecord(key: [2] + Array(token.utf8), value: value)
+        }
+        var good = ByteWriter()
+        ChangelogKey.encode(
+            DeviceState(presence: 1, learnedMilliseconds: 5, expiryMilliseconds: 50), into: &good)
+        let chunk = ChangelogChunk(of: store)
+        var keys: RestoreFilter?
+        chunk.begin(partition)
+        chunk.append(record(token, Array(good.bytes)), among: &keys)
+        chunk.append(record(other, Array(good.bytes)), among: &keys)
+        chunk.append(record(token, [1, 2, 3]), among: &keys)
+        chunk.append(record(hostile, Array(good.bytes)), among: &keys)
+        #expect((chunk.count, chunk.unknown) == (4, 2))
+        try store.restored(chunk)
+        // A state of an earlier version's restore.
+        let left = DeviceKey(high: 3, low: 4)
+        try store.submitted { batch in
+            batch.put(partition.devices, DeviceKeyBytes(left), count: 1) {
+                $0.storeBytes(of: 9, as: UInt8.self)
+            }
+        }
+        let scan = try store.expired(partition, after: nil, through: 60, limit: 9)
+        #expect((scan.devices, scan.unreadable) == ([store.device(other)], 1))
+        // Runs on the thread of the removal, behind it.
+        _ = try store.due(partition)
+        #expect(try store.expired(partition, after: nil, through: 60, limit: 9).unreadable == 0)
+        store.close()
+        let report = try StoreInspector(directory: directory.file("store")).verify()
+        #expect(report.isSound && report.deviceStates == 1, "\(report.problems)")
+    }
+
     /// A worker has three memtables for each of its partitions, and all of them fill at the same time.
     @Test func memtablesStayBoundedDuringALargeRestore() throws {
         let directory = try TemporaryDirectory("store")

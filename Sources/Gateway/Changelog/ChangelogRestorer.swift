@@ -75,6 +75,8 @@ final class ChangelogRestorer: @unchecked Sendable {
     private let underWay = Atomic<Int>(0)
     /// Records restored since the start.
     let restored = Atomic<Int>(0)
+    /// Records of the changelog that were skipped, because they aren't the store's.
+    let skipped = Atomic<Int>(0)
     /// Records that are still to be read.
     let remaining = Atomic<Int>(0)
 
@@ -284,8 +286,9 @@ final class ChangelogRestorer: @unchecked Sendable {
         let chunk = source.chunk ?? makeChunk(source.handle)
         source.chunk = nil
         if chunk.unknown > 0 {
+            skipped.add(chunk.unknown, ordering: .relaxed)
             logger.warning(
-                "changelog records that are not the store's are skipped",
+                "changelog records that are not the store's, or states of devices that can't be read, are skipped",
                 metadata: ["partition": "\(source.handle.number)", "records": "\(chunk.unknown)"])
         }
         underWay.add(1, ordering: .relaxed)

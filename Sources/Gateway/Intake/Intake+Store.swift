@@ -181,6 +181,11 @@ extension Intake {
         ) { [self] result in
             loop.execute { [self] in
                 let scan = try? result.get()
+                if let count = scan?.unreadable, count > 0 {
+                    logger.warning(
+                        "states of devices that can't be read are removed from the store",
+                        metadata: ["partition": "\(partition)", "devices": "\(count)"])
+                }
                 apply { machine, now in
                     machine.foundExpired(
                         look, scan?.devices, last: scan?.last, isEnd: scan?.isEnd ?? true, at: now)

@@ -26,6 +26,8 @@ public struct IntakeSnapshot: Sendable {
     public var restoring: [Int32] = []
     /// Records of the changelog restored since the start.
     public var restoredRecords = 0
+    /// Records of the changelog that were skipped, because they aren't the store's or can't be read.
+    public var skippedRecords = 0
     /// Records of the changelog still to be read; 0 while nothing is restored.
     public var remainingRecords = 0
     /// Whether reading has stopped because the last write to the store failed.
@@ -165,6 +167,7 @@ extension Intake {
         snapshot.restoring = machine.restoring
         if let restorer {
             snapshot.restoredRecords = restorer.restored.load(ordering: .relaxed)
+            snapshot.skippedRecords = restorer.skipped.load(ordering: .relaxed)
             snapshot.remainingRecords = remainingRecords
             var changelog = IntakeSnapshot.Changelog()
             changelog.ends = machine.changelogEnds

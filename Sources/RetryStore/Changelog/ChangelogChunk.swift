@@ -40,7 +40,7 @@ public final class ChangelogChunk: @unchecked Sendable {
     public private(set) var count = 0
     /// Approximate bytes of these records in the memtables.
     public private(set) var bytes = 0
-    /// Number of records that aren't the changelog's.
+    /// Number of records that aren't the changelog's, states of devices that can't be read included.
     public private(set) var unknown = 0
     /// Failure to encrypt a device's token; nil: there was none. The chunk then lacks the device's state.
     public private(set) var failure: CipherFailure?
@@ -82,10 +82,16 @@ public final class ChangelogChunk: @unchecked Sendable {
         cipher: ValueCipher? = nil
     ) {
         guard let partition else { preconditionFailure("a chunk needs a partition") }
-        guard let key = key.flatMap({ ChangelogKey($0) }), value.map({ Self.isValue($0, of: key) }) ?? true
-        else {
+        guard let key = key.flatMap({ ChangelogKey($0) }) else {
             unknown += 1
             return
+        }
+        var value = value
+        if let bytes = value, !Self.isValue(bytes, of: key) {
+            unknown += 1
+            // The record replaces the device's state before it in the changelog, so the device has no known state.
+            guard case .device = key else { return }
+            value = nil
         }
         count += 1
         bytes += ItemKeyBytes.count + DueKeyBytes.count + (value?.count ?? 0)
@@ -113,8 +119,8 @@ public final class ChangelogChunk: @unchecked Sendable {
     ) {
         let device = hasher.device(token)
         let key = DeviceKeyBytes(device)
-        guard let value, let state = DeviceStateBytes.read(value), DeviceToken.violation(token) != .hex else {
-            return write(key, value, partition.devices, writes)
+        guard let value, let state = DeviceStateBytes.read(value) else {
+            return write(key, nil, partition.devices, writes)
         }
         if let cipher {
             sealed.removeAll()
@@ -140,7 +146,7 @@ public final class ChangelogChunk: @unchecked Sendable {
     private static func isValue(_ value: UnsafeRawBufferPointer, of key: ChangelogKey) -> Bool {
         switch key {
         case .item: value.count > DueBytes.count
-        case .device: true
+        case .device(let token): DeviceStateBytes.read(value) != nil && DeviceToken.violation(token) != .hex
         case .erasure: value.count == 8
         case .mark(let offset): RelocationMarkBytes.read(RelocationMarkBytes.key(offset), value) != nil
         }

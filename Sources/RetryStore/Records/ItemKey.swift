@@ -92,6 +92,8 @@ public struct ExpiredScan: Sendable {
     public var last: DeviceKey?
     /// True when the partition has no further device.
     public var isEnd: Bool
+    /// States that can't be read. They are being removed.
+    public var unreadable = 0
 }
 
 /// A part of the due entries, in the order of `due`, device and offset.
