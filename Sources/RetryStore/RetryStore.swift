@@ -58,6 +58,8 @@ public final class RetryStore: Sendable {
     }
     /// See ``Settings/isChangelogBacked``.
     public let isChangelogBacked: Bool
+    /// Partitions whose copies have values of a key that the settings lack. They are restored from the changelog.
+    public let copiesWithoutKey: [Int32]
     /// Access rights that others have to the directory and its files, as text for people; empty: none.
     public let exposures: [String]
 
@@ -103,7 +105,7 @@ public final class RetryStore: Sendable {
                 directory: settings.directory, found: opened.meta.topic, expected: settings.sourceTopic)
         }
         try database.drop(opened.remains, left: &opened.remains)
-        try opened.check(settings.keyring, areCopies: settings.isChangelogBacked)
+        copiesWithoutKey = try opened.check(settings.keyring, areCopies: settings.isChangelogBacked)
         keys = Mutex(settings.keyring)
         hasher = IdentityHasher(key0: opened.meta.hasher.0, key1: opened.meta.hasher.1)
         do throws(SystemError) {

@@ -196,8 +196,9 @@ struct StoreEncryptionTests {
         #expect(try KeyRecords.read(from: store.metaFamily()) == KeyRecords())
     }
 
-    /// A copy that will be emptied needs no key. The restore checks the changelog's values.
-    @Test func onlyCopiesInUseNeedTheirKeys() throws {
+    /// A copy needs no key, because it may be of a partition that was given up long ago. The restore checks the
+    /// changelog's values.
+    @Test func copyWithoutItsKeyIsRestored() throws {
         let directory = try TemporaryDirectory("store")
         do {
             let store = try open(directory, a, areCopies: true)
@@ -207,6 +208,7 @@ struct StoreEncryptionTests {
         do {
             let store = try open(directory, b, areCopies: true)
             defer { store.close() }
+            #expect(store.copiesWithoutKey == [])
             let checkpointed = Awaited<Result<Void, RetryStoreError>>()
             store.checkpoint(
                 try store.partition(0), position: ChangelogCheckpoint(offset: 1, reachedMilliseconds: 1)
@@ -214,8 +216,23 @@ struct StoreEncryptionTests {
             try checkpointed.wait("a checkpoint").get()
             try store.use(both)
         }
-        #expect(throws: RetryStoreError.self) { try open(directory, b, areCopies: true) }
-        try open(directory, both, areCopies: true).close()
+        let path = directory.file("store")
+        #expect(throws: RetryStoreError.key(directory: path, partition: 0, .otherKey("a"))) {
+            try open(directory, otherA, areCopies: true)
+        }
+        // Keys may be removed from the file, or with the section.
+        for keyring in [b, nil] {
+            let copy = try TemporaryDirectory("copy")
+            try FileManager.default.copyItem(atPath: path, toPath: copy.file("store"))
+            let store = try open(copy, keyring, areCopies: true)
+            defer { store.close() }
+            #expect(store.copiesWithoutKey == [0])
+            #expect(try store.metaFamily().copy(of: 0).position == nil)
+        }
+        let store = try open(directory, both, areCopies: true)
+        defer { store.close() }
+        #expect(store.copiesWithoutKey == [])
+        #expect(try store.metaFamily().copy(of: 0).position != nil)
     }
 
     @Test func encryptionCanBeTurnedOnAndOff() throws {

@@ -331,6 +331,16 @@ public final class Worker: Sendable {
                     "users other than the owner have rights to a secret or the store",
                     metadata: ["problem": "\(exposure)"])
             }
+            if !opened.copiesWithoutKey.isEmpty {
+                logger.warning(
+                    """
+                    copies of partitions have values of a key that the key file lacks; they are restored from the changelog \
+                    when their partitions are taken over
+                    """,
+                    metadata: [
+                        "partitions": "\(opened.copiesWithoutKey.map { "\($0)" }.joined(separator: ","))"
+                    ])
+            }
             logger.info(
                 "store opened",
                 metadata: [

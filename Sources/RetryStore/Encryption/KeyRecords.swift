@@ -64,20 +64,36 @@ extension OpenedDatabase {
     /// Checks that all values can be read with these keys, and records the keys.
     ///
     /// The values are searched only when a recorded key is missing or has other bytes. A key that no value needs is
-    /// then forgotten. Of a changelog's copies, the ones that will be emptied aren't searched.
+    /// then forgotten. A changelog's copy with a value whose key is missing loses its position, so that it is emptied and
+    /// restored when its partition is taken over. The copy may be of a partition that was given up long ago, and the
+    /// changelog alone has the values that are still needed.
     /// - Parameter keyring: nil: encryption is off.
-    /// - Throws: ``RetryStoreError/key(directory:partition:_:)`` for a value whose key is missing.
-    func check(_ keyring: StoreKeyring?, areCopies: Bool) throws(RetryStoreError) {
+    /// - Returns: partitions whose copies lost their positions, in order.
+    /// - Throws: ``RetryStoreError/key(directory:partition:_:)`` for a value whose key is missing, unless it is in a copy.
+    func check(_ keyring: StoreKeyring?, areCopies: Bool) throws(RetryStoreError) -> [Int32] {
         let recorded = try KeyRecords.read(from: metaFamily)
         let wanted = KeyRecords(keyring?.keys ?? [])
-        guard recorded != wanted else { return }
+        guard recorded != wanted else { return [] }
+        var unreadable: [Int32] = []
         if recorded.checks.contains(where: { wanted.checks[$0.key] != $0.value }) {
             for partition in partitions.values.sorted(by: { $0.number < $1.number }) {
                 if areCopies, try PositionKey(partition.number).value(in: metaFamily) == nil { continue }
-                try partition.checkKeys(keyring)
+                do throws(RetryStoreError) {
+                    try partition.checkKeys(keyring)
+                } catch {
+                    // A key that has changed under its name would encrypt values that no other worker reads.
+                    switch error {
+                    case .key(_, _, .unknownKey), .key(_, _, .noKeys): if !areCopies { throw error }
+                    // A key that has changed under its name would encrypt values that no other worker reads.
+                    default: throw error
+                    }
+                    unreadable.append(partition.number)
+                }
             }
         }
+        try PositionKey.remove(unreadable, from: metaFamily)
         try wanted.write(to: metaFamily)
+        return unreadable
     }
 }
 
