@@ -16,10 +16,8 @@ extension AdminEndpoints {
     func change(_ request: AdminRequest, isPaused: Bool) async -> AdminResponse {
         guard let source = worker?.source else { return Self.starting }
         guard let control = source.switches else { return .error(404, "this worker has no switches") }
-        let known = Set(PauseScope.Kind.allCases.map(\.rawValue) + ["by", "note"])
-        if let unknown = request.query.keys.filter({ !known.contains($0) }).min() {
-            return .error(400, "there is no parameter `\(unknown)`")
-        }
+        let known = PauseScope.Kind.allCases.map(\.rawValue) + ["by", "note"]
+        if let refusal = Self.refusal(request, known: known) { return refusal }
         let named = PauseScope.Kind.allCases.filter { request.query[$0.rawValue] != nil }
         guard let kind = named.first, named.count == 1 else {
             return .error(400, "name one of `all=1`, `app=NAME`, `topic=NAME` and `credential=NAME`")
@@ -51,8 +49,9 @@ extension AdminEndpoints {
     }
 
     /// Begins an orderly stop of the process.
-    func drain() -> AdminResponse {
+    func drain(_ request: AdminRequest) -> AdminResponse {
         guard let process else { return .error(404, "this process takes no commands") }
+        if let refusal = Self.refusal(request, known: []) { return refusal }
         process.drain()
         return .json(
             202, ["state": "draining", "text": "the worker stops as at SIGTERM, and the process ends"])
@@ -60,11 +59,20 @@ extension AdminEndpoints {
 
     func setLogLevel(_ request: AdminRequest) -> AdminResponse {
         guard let process else { return .error(404, "this process takes no commands") }
+        if let refusal = Self.refusal(request, known: ["level"]) { return refusal }
         guard let level = request.query["level"], process.setLogLevel(level) else {
             return .error(
                 400, "`level` is one of \(process.logLevels.joined(separator: ", "))")
         }
         return .json(200, ["log-level": level])
+    }
+
+    /// Returns the refusal of a command with another parameter than these; nil when it has none. A misspelt parameter
+    /// must not become a command with another effect.
+    private static func refusal(_ request: AdminRequest, known: [String]) -> AdminResponse? {
+        request.query.keys.filter { !known.contains($0) }.min().map {
+            .error(400, "there is no parameter `\($0)`")
+        }
     }
 }
 
@@ -74,9 +82,7 @@ extension AdminEndpoints {
     func purge(_ request: AdminRequest) async -> AdminResponse {
         guard let source = worker?.source else { return Self.starting }
         guard let store = source.store else { return Self.noStore }
-        if let unknown = request.query.keys.filter({ !["all", "wait"].contains($0) }).min() {
-            return .error(400, "there is no parameter `\(unknown)`")
-        }
+        if let refusal = Self.refusal(request, known: ["all", "wait"]) { return refusal }
         for name in ["all", "wait"] {
             if let value = request.query[name], value != "1" {
                 return .error(400, "`\(name)` is 1, or left out")
@@ -102,7 +108,8 @@ extension AdminEndpoints {
 enum SwitchDocument {
     static func of(_ status: SwitchStatus) -> [String: Any] {
         [
-            "known": status.areKnown, "home": status.home, "unkept": status.unkept,
+            "known": status.areKnown, "topic-away": status.isTopicAway, "home": status.home,
+            "unkept": status.unkept,
             "paused": status.pauses.map { pause in
                 var document = of(pause.scope)
                 document["since"] = StoreSummary.time(pause.changedMilliseconds)

@@ -74,7 +74,7 @@ public final class AdminEndpoints: Sendable {
             "/switches/pause": { [self] in await change($0, isPaused: true) },
             "/switches/resume": { [self] in await change($0, isPaused: false) },
             "/store/purge": { [self] in await purge($0) },
-            "/drain": { [self] _ in drain() },
+            "/drain": { [self] in drain($0) },
             "/log-level": { [self] in setLogLevel($0) },
         ]
     }
@@ -91,7 +91,8 @@ public final class AdminEndpoints: Sendable {
 
     private func ready() async -> AdminResponse {
         guard let worker = probed else { return Readiness.starting }
-        return Readiness(await worker.snapshot(), loops: worker.source.loops).response
+        let readiness = Readiness(await worker.snapshot(), loops: worker.source.loops)
+        return readiness.response(worker.source.switches?.status())
     }
 
     private func metrics(_ request: AdminRequest) async -> AdminResponse {

@@ -80,13 +80,23 @@ struct Readiness {
         "\(assigned(count)) \(count == 1 ? "is" : "are")"
     }
 
-    var response: AdminResponse {
+    /// - Parameter switches: state of the switches, which never makes a worker unready, because a restart would not end a
+    ///   pause; nil without switches.
+    func response(_ switches: SwitchStatus?) -> AdminResponse {
         var document: [String: Any] = ["ready": reasons.isEmpty, "reasons": reasons]
+        if let warning = switches.flatMap(Self.warning) { document["warnings"] = [warning] }
         if let intake {
             document["partitions"] = intake.partitions.map { Int($0.partition) }
             if intake.arriving != nil { document["restore"] = RestoreDocument.of(intake) }
         }
         return .json(reasons.isEmpty ? 200 : 503, document)
+    }
+
+    private static func warning(_ switches: SwitchStatus) -> String? {
+        if !switches.areKnown { return "nothing is sent before the switches' topic is read" }
+        guard switches.isTopicAway else { return nil }
+        let pauses = switches.pauses.isEmpty ? "no pause is known" : "the last known pauses are in force"
+        return "the switches' topic can't be read: \(pauses), and those of other workers have no effect here"
     }
 
     static let starting = AdminResponse.json(

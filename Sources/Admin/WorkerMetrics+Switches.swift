@@ -23,6 +23,10 @@ extension WorkerMetrics {
             "1 once the switches' topic is read; nothing is sent before. Always 1 without such a topic.",
             switches.areKnown ? 1 : 0)
         metrics.gauge(
+            "switches_topic_away",
+            "1 while the worker goes on with the last known pauses, because the switches' topic can't be read.",
+            switches.isTopicAway ? 1 : 0)
+        metrics.gauge(
             "switches_unkept", "Changes in force on this worker alone, because they aren't kept yet.",
             switches.unkept)
         metrics.counter("switch_changes", "Pauses and resumes that took effect.", switches.changes)

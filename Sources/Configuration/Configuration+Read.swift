@@ -24,13 +24,14 @@ extension Configuration {
         let log = root.section("log") { readLog($0) }
         let metrics = root.section("metrics") { readMetrics($0) }
         let admin = root.section("admin") { readAdmin($0, files: files) }
+        let switches = root.section("switches") { readSwitches($0) }
         let process = root.section("process") { readProcess($0) }
         root.finish()
         let configuration = Configuration(
             kafka: kafka, apns: apns, credentials: credentials, apps: apps, jobs: jobs,
             outcomes: outcomes, delivery: delivery,
             store: store,
-            log: log, metrics: metrics, admin: admin, process: process)
+            log: log, metrics: metrics, admin: admin, switches: switches, process: process)
         configuration.checkApps(root)
         return configuration
     }

@@ -16,6 +16,7 @@ public struct Configuration: Sendable, Equatable {
     public var log: Log
     public var metrics: Metrics
     public var admin: Admin
+    public var switches: Switches
     public var process: Process
 
     public init(
@@ -23,7 +24,7 @@ public struct Configuration: Sendable, Equatable {
         jobs: Jobs = Jobs(), outcomes: Outcomes = Outcomes(), delivery: Delivery = Delivery(),
         store: Store? = nil, log: Log = Log(),
         metrics: Metrics = Metrics(),
-        admin: Admin = Admin(), process: Process = Process()
+        admin: Admin = Admin(), switches: Switches = Switches(), process: Process = Process()
     ) {
         self.kafka = kafka
         self.apns = apns
@@ -36,6 +37,7 @@ public struct Configuration: Sendable, Equatable {
         self.log = log
         self.metrics = metrics
         self.admin = admin
+        self.switches = switches
         self.process = process
     }
 

@@ -264,6 +264,17 @@ struct SwitchMachineTests {
         #expect(machine.change(again) == [.write(again)])
     }
 
+    /// While the topic is away, its last known changes are in force, and the file has this worker's own changes alone.
+    @Test func inheritedPausesAreInForceAndNotWritten() {
+        let (news, shop) = (record(.app("news"), id: 1), record(.app("shop"), id: 2))
+        var machine = SwitchMachine(.file, inherited: [news, shop])
+        #expect(machine.pauses == [news, shop] && machine.records == [])
+        let resume = record(.app("news"), false, id: 3)
+        #expect(machine.change(resume) == [.log(resume, isOwn: true), .report, .write(resume)])
+        #expect(machine.pauses == [shop] && machine.records == [resume])
+        #expect(SwitchMachine(.file, records: [resume], inherited: [news, shop]).pauses == [shop])
+    }
+
     @Test func memoryHandsItsChangesOn() {
         var machine = SwitchMachine(.memory)
         _ = machine.change(record(.all, id: 1))

@@ -262,6 +262,52 @@ struct AdminEndpointTests {
         }
     }
 
+    /// A misspelt parameter must not become a command with another effect.
+    @Test func commandsRefuseUnknownParameters() async throws {
+        let calls = Mutex(0)
+        let counter = CallCounter(calls: calls)
+        let directory = try TemporaryDirectory("store")
+        let store = try RetryStore(.init(directory: directory.file("store"), sourceTopic: "jobs"))
+        defer { store.close() }
+        let status = SwitchStatus(
+            pauses: [], areKnown: true, home: "memory", changes: 0, unkept: 0, unreadable: 0,
+            isTopicAway: true)
+        let endpoints = AdminEndpoints(
+            process: ProcessControl(
+                drain: { counter.add() }, logLevels: ["info"], logLevel: { "info" },
+                setLogLevel: { _ in
+                    counter.add()
+                    return true
+                }))
+        endpoints.attach(
+            AdminSource(
+                loops: [], store: store,
+                switches: SwitchControl(
+                    status: { status }, problem: { _ in nil }, change: { _, _, _, _, _ in counter.add() })
+            ) { _, _ in })
+        #expect(endpoints.commands.count == 5)
+        for (path, handler) in endpoints.commands {
+            let answer = await handler(
+                AdminRequest(path: path, query: ["x": "1", "level": "info", "all": "1"]))
+            #expect(answer.status == 400, "\(path)")
+            let text = String(decoding: answer.body, as: UTF8.self)
+            #expect(text.contains("there is no parameter"), "\(path): \(text)")
+        }
+        #expect(counter.count == 0)
+        // The topic's absence is a warning, and no reason to be unready.
+        let ready = await endpoints.routes["/readyz"]!(AdminRequest(path: "/readyz"))
+        #expect(
+            String(decoding: ready.body, as: UTF8.self).contains(
+                "the switches' topic can't be read: no pause is known"))
+    }
+
+    private final class CallCounter: Sendable {
+        private let calls: Mutex<Int>
+        init(calls: consuming Mutex<Int>) { self.calls = calls }
+        var count: Int { calls.withLock { $0 } }
+        func add() { calls.withLock { $0 += 1 } }
+    }
+
     /// Deploy/metrics.md is the list of all families, for people who write rules and dashboards.
     @Test func documentHasEachFamilyWithItsTypeAndLabels() throws {
         var snapshot = WorkerSnapshot()

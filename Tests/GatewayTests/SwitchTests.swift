@@ -175,6 +175,73 @@ struct SwitchTests {
         }
     }
 
+    private func topic(_ bed: WorkerBed, isAway: Bool = false) -> SwitchBoard.Topic {
+        var reader = KafkaSetup(bed.configuration().kafka).changelogReader
+        reader["enable.partition.eof"] = "true"
+        return SwitchBoard.Topic(
+            name: bed.kafka.topic("switches"), reader: reader, producer: bed.kafka.clientProperties,
+            own: SwitchFile(path: bed.directory.file("switches")),
+            known: SwitchFile(path: bed.directory.file("switches.known")), isAway: isAway)
+    }
+
+    /// A board that can't read its topic has the pauses that were known last, and takes the topic's when it is read.
+    @Test func lastKnownPausesStayInForce() throws {
+        try withBed(embedsKafka: true) { bed in
+            func record(_ app: String, isPaused: Bool = true, id: UInt64) -> SwitchRecord {
+                SwitchRecord(
+                    .app(app), isPaused: isPaused, changedMilliseconds: 1_795_633_200_000, by: "", note: "",
+                    id: id)
+            }
+            func produce(_ records: SwitchRecord...) throws {
+                try bed.kafka.produce(
+                    to: "switches", records.map { NewRecord(key: $0.key, value: $0.text, partition: 0) })
+            }
+            func board(isAway: Bool) throws -> SwitchBoard {
+                try SwitchBoard(.topic(topic(bed, isAway: isAway)), carried: [], logger: .init(label: "test"))
+            }
+            try produce(record("news", id: 1), record("shop", id: 2))
+            let first = try board(isAway: false)
+            first.start { _ in }
+            try eventually("the switches are known") { first.status.areKnown }
+            first.close()
+
+            // Another worker resumes an app and pauses a third one. Kafka is away at this worker's start.
+            try produce(record("shop", isPaused: false, id: 3), record("mail", id: 4))
+            bed.kafka.embedded?.setDown(true)
+            let second = try board(isAway: true)
+            #expect(second.status.areKnown && second.status.isTopicAway)
+            #expect(second.status.pauses.map(\.scope) == [.app("news"), .app("shop")])
+            let reported = Mutex<[Switches]>([])
+            let box = ReportBox(reported: reported)
+            second.start { box.add($0) }
+            let kept = Mutex<SwitchChange?>(nil)
+            let answer = Box(result: kept)
+            second.change(.app("own"), isPaused: true, by: "", note: "") { answer.set($0) }
+            try eventually("the file keeps a change") { answer.value?.isKept == true }
+            let file = SwitchFile(path: bed.directory.file("switches"))
+            #expect(try file.read().map(\.scope) == [.app("own")])
+
+            bed.kafka.embedded?.setDown(false)
+            let wanted: [PauseScope] = [.app("mail"), .app("news"), .app("own")]
+            try eventually("the topic's pauses are in force", timeout: .seconds(60)) {
+                !second.status.isTopicAway && second.status.unkept == 0
+                    && second.status.pauses.map(\.scope) == wanted
+            }
+            try eventually("the file is gone") { !file.exists }
+            second.close()
+            #expect(Set(try topic(bed).known.read().filter(\.isPaused).map(\.scope)) == Set(wanted))
+            // No report was without a known pause.
+            #expect(box.all.allSatisfy { $0.pauses(app: "news", topic: "", credential: "") })
+        }
+    }
+
+    private final class ReportBox: Sendable {
+        private let reported: Mutex<[Switches]>
+        init(reported: consuming Mutex<[Switches]>) { self.reported = reported }
+        var all: [Switches] { reported.withLock { $0 } }
+        func add(_ switches: Switches) { reported.withLock { $0.append(switches) } }
+    }
+
     /// The end of the topic is reported once, and may come with the records before it.
     @Test func topicIsKnownHoweverLateItIsRead() throws {
         try withBed { bed in
@@ -182,13 +249,7 @@ struct SwitchTests {
                 .app("news"), isPaused: true, changedMilliseconds: 1_795_633_200_000, by: "", note: "", id: 1)
             try bed.kafka.produce(
                 to: "switches", [NewRecord(key: record.key, value: record.text, partition: 0)])
-            var reader = KafkaSetup(bed.configuration().kafka).changelogReader
-            reader["enable.partition.eof"] = "true"
-            let board = try SwitchBoard(
-                .topic(
-                    bed.kafka.topic("switches"), reader: reader, producer: bed.kafka.clientProperties,
-                    before: SwitchFile(path: bed.directory.file("switches"))), carried: [],
-                logger: .init(label: "test"))
+            let board = try SwitchBoard(.topic(topic(bed)), carried: [], logger: .init(label: "test"))
             try eventually("record and end wait together") { board.unread >= 2 }
             board.start { _ in }
             try eventually("the switches are known") { board.status.areKnown }

@@ -46,6 +46,8 @@ public struct SwitchMachine: Sendable {
     }
 
     public let home: Home
+    /// Identifiers of the changes that another place keeps: the control topic, which can't be read at present.
+    private let inherited: Set<String>
     private var current: [PauseScope: SwitchRecord] = [:]
     private var pending: [PauseScope: Pending] = [:]
     private var areKnown: Bool
@@ -59,11 +61,15 @@ public struct SwitchMachine: Sendable {
     /// Most scopes that may be paused at the same time.
     public static let mostScopes = 1000
 
-    /// - Parameter records: changes of the worker before in this process, or of the file.
-    public init(_ home: Home, records: [SwitchRecord] = []) {
+    /// - Parameters:
+    ///   - records: changes of the worker before in this process, or of the file.
+    ///   - inherited: last known changes of the control topic, which are in force until a record or a change replaces
+    ///     them.
+    public init(_ home: Home, records: [SwitchRecord] = [], inherited: [SwitchRecord] = []) {
         self.home = home
+        self.inherited = Set(inherited.map(\.id))
         areKnown = home != .topic
-        for record in records { current[record.scope] = record }
+        for record in inherited + records { current[record.scope] = record }
     }
 
     // MARK: State
@@ -74,10 +80,12 @@ public struct SwitchMachine: Sendable {
     }
 
     /// Scopes that are paused, with their changes, in order.
-    public var pauses: [SwitchRecord] { records.filter(\.isPaused) }
+    public var pauses: [SwitchRecord] { current.values.filter(\.isPaused).sorted { $0.scope < $1.scope } }
 
-    /// Last changes of all scopes, in order.
-    public var records: [SwitchRecord] { current.values.sorted { $0.scope < $1.scope } }
+    /// Last changes of all scopes, in order, without those that another place keeps.
+    public var records: [SwitchRecord] {
+        current.values.filter { !inherited.contains($0.id) }.sorted { $0.scope < $1.scope }
+    }
 
     /// Changes that the next worker of this process has to take over, because nothing else keeps them yet.
     public var unkept: [SwitchRecord] {

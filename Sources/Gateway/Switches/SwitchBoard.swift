@@ -13,9 +13,21 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     enum Home: Sendable {
         case memory
         case file(SwitchFile)
-        /// The control topic, with the properties of its reader and its producer. Pauses of the file, if there is one,
-        /// move to the topic.
-        case topic(String, reader: KafkaProperties, producer: KafkaProperties, before: SwitchFile)
+        case topic(Topic)
+    }
+
+    /// The control topic, and the files beside it.
+    struct Topic: Sendable {
+        var name: String
+        var reader: KafkaProperties
+        var producer: KafkaProperties
+        /// Changes that this worker keeps while the topic is away. Its pauses move to the topic.
+        var own: SwitchFile
+        /// Last known changes of the topic. They stay in force while the topic is away.
+        var known: SwitchFile
+        /// True when the topic couldn't be used at the start: the worker goes on with both files until it has read the
+        /// topic. False: nothing is sent before.
+        var isAway = false
     }
 
     private let loop: EventLoop
@@ -24,6 +36,13 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     private let published: Mutex<SwitchStatus>
     private let last: Mutex<(switches: Switches, unkept: [SwitchRecord])>
     private var machine: SwitchMachine
+    /// Reads the control topic while the topic is away, and takes the machine's place at the topic's end; nil otherwise.
+    private var arriving: SwitchMachine?
+    /// True when the file of the topic's last known changes lacks some.
+    private var isKnownUnsaved = false
+    private var nextSave = MonotonicTime(nanoseconds: 0)
+    /// Changes that took effect while the topic was away.
+    private var earlierChanges = 0
     /// Nil without a control topic.
     private var consumer: KafkaConsumer?
     /// Producer of the control topic, made with the first change; nil before.
@@ -69,20 +88,23 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         switch home {
         case .memory: machine = SwitchMachine(.memory, records: carried)
         case .file(let file): machine = SwitchMachine(.file, records: try file.read())
-        case .topic(_, _, _, let file):
+        case .topic(let topic) where topic.isAway:
+            machine = SwitchMachine(.file, records: try topic.own.read(), inherited: try topic.known.read())
+            arriving = SwitchMachine(.topic)
+        case .topic(let topic):
             machine = SwitchMachine(.topic)
-            left = try file.read().filter(\.isPaused)
-            leftFile = left.isEmpty ? nil : file
+            left = try topic.own.read().filter(\.isPaused)
+            leftFile = left.isEmpty ? nil : topic.own
         }
         published = Mutex(
             SwitchStatus(pauses: [], areKnown: true, home: "memory", changes: 0, unkept: 0, unreadable: 0))
         last = Mutex((Switches(), []))
         loop = try EventLoop(name: "switches")
         let events = EventRelay()
-        if case .topic(let name, let reader, _, _) = home {
-            let consumer = try KafkaConsumer(properties: reader, topics: []) { events.target?($0) }
+        if case .topic(let topic) = home {
+            let consumer = try KafkaConsumer(properties: topic.reader, topics: []) { events.target?($0) }
             // Not `.beginning`: librdkafka 2.0.2 would ask for its offset, and closing the client might not return then.
-            try consumer.assign([TopicPartitionOffset(TopicPartition(name, 0), .offset(0))])
+            try consumer.assign([TopicPartitionOffset(TopicPartition(topic.name, 0), .offset(0))])
             self.consumer = consumer
         }
         readWakeup = try loop.makeWakeup { [unowned self] in read() }
@@ -166,6 +188,8 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     func close() {
         loop.execute { [self] in
             isClosed = true
+            nextSave = loop.now
+            saveKnown()
             if let client = producer?.client {
                 try? client.flush(timeoutMilliseconds: 2_000) { delivered($0) }
                 publish()
@@ -195,16 +219,58 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
             case .produce(let record): produce(record)
             }
         }
+        if !actions.isEmpty { isKnownUnsaved = true }
+        saveKnown()
         publish()
         giveAnswers()
     }
 
+    /// File of this worker's own changes; nil while they are kept elsewhere.
+    private var ownFile: SwitchFile? {
+        switch home {
+        case .file(let file): file
+        case .topic(let topic) where arriving != nil: topic.own
+        case .memory, .topic: nil
+        }
+    }
+
+    /// Keeps what the topic has, for a start at which the topic can't be read.
+    private func saveKnown() {
+        guard isKnownUnsaved, case .topic(let topic) = home, arriving == nil, machine.switches.areKnown,
+            loop.now >= nextSave
+        else { return }
+        do throws(SwitchFile.Failure) {
+            try topic.known.write(machine.records)
+            isKnownUnsaved = false
+        } catch {
+            nextSave = loop.now + Self.warnings
+            logger.error(
+                "the known pauses can't be kept for a start without their topic; the worker retries",
+                metadata: ["error": "\(error)"])
+        }
+    }
+
+    /// Goes on with the topic, which was read to its end after it was away. Pauses of the meantime move to it.
+    private func arrive(_ topic: Topic, _ next: SwitchMachine) {
+        var next = next
+        var actions = next.readToEnd()
+        let own = machine.records.filter(\.isPaused)
+        for record in own { actions += next.change(record) }
+        earlierChanges += machine.changes
+        machine = next
+        arriving = nil
+        leftFile = own.isEmpty ? nil : topic.own
+        logger.notice(
+            "the switches' topic is read, and its pauses are in force", metadata: ["topic": "\(topic.name)"])
+        perform(actions)
+    }
+
     private func publish() {
         let place =
-            switch home {
-            case .memory: "memory"
-            case .file(let file): "file \(file.path)"
-            case .topic(let name, _, _, _): "topic \(name)"
+            switch (ownFile, home) {
+            case (let file?, _): "file \(file.path)"
+            case (nil, .topic(let topic)): "topic \(topic.name)"
+            case (nil, _): "memory"
             }
         let (machine, unkept) = (machine, machine.unkept)
         if unkept.isEmpty, let file = leftFile {
@@ -214,8 +280,8 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         published.withLock {
             $0 = SwitchStatus(
                 pauses: machine.pauses, areKnown: machine.switches.areKnown, home: place,
-                changes: machine.changes, unkept: machine.home == .memory ? 0 : unkept.count,
-                unreadable: machine.unreadable)
+                changes: earlierChanges + machine.changes, unkept: machine.home == .memory ? 0 : unkept.count,
+                unreadable: (arriving ?? machine).unreadable, isTopicAway: arriving != nil)
         }
         last.withLock { $0 = (machine.switches, unkept) }
     }
@@ -241,7 +307,7 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     }
 
     private func write(_ record: SwitchRecord) {
-        guard case .file(let file) = home else { return }
+        guard let file = ownFile else { return }
         do throws(SwitchFile.Failure) {
             try file.write(machine.records)
             machine.kept(record)
@@ -260,18 +326,18 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     // MARK: The control topic
 
     private func produce(_ record: SwitchRecord) {
-        guard case .topic(let name, _, let properties, _) = home else { return }
+        guard case .topic(let place) = home else { return }
         do throws(KafkaError) {
             if producer == nil {
                 let logger = logger
-                let client = try KafkaProducer(properties: properties) { event in
+                let client = try KafkaProducer(properties: place.producer) { event in
                     if case .error(let error) = event {
                         logger.warning(
                             "the producer of switches reported an error", metadata: ["error": "\(error)"])
                     }
                 }
                 client.notify(fileDescriptor: producedWakeup.signalDescriptor)
-                producer = (client, try client.topic(name))
+                producer = (client, try client.topic(place.name))
             }
             guard let producer else { return }
             lastOpaque += 1
@@ -324,10 +390,7 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         guard let consumer else { return }
         let count = consumer.poll(into: batch)
         for index in 0..<count {
-            let unreadable = machine.unreadable
-            perform(
-                machine.read(key: batch[index].key, value: batch[index].value, offset: batch[index].offset))
-            if machine.unreadable != unreadable {
+            if read(batch[index]) {
                 logger.error(
                     "a record of the switches' topic is not readable or names too many scopes, and has no effect; produce a tombstone with its key",
                     metadata: ["offset": "\(batch[index].offset)"])
@@ -337,10 +400,27 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         // Kafka reports the end once. All records before it are applied by now.
         if endReached {
             endReached = false
-            perform(machine.readToEnd())
+            if case .topic(let topic) = home, let arriving {
+                arrive(topic, arriving)
+            } else {
+                perform(machine.readToEnd())
+            }
         }
         // The descriptor stays silent until a poll finds the queue empty.
         if count == batch.count { readWakeup.signal() }
+    }
+
+    /// Returns true for a record that can't be read.
+    private func read(_ record: borrowing ConsumedRecord) -> Bool {
+        let (key, value, offset) = (record.key, record.value, record.offset)
+        if arriving != nil {
+            let before = arriving!.unreadable
+            _ = arriving!.read(key: key, value: value, offset: offset)
+            return arriving!.unreadable != before
+        }
+        let before = machine.unreadable
+        perform(machine.read(key: key, value: value, offset: offset))
+        return machine.unreadable != before
     }
 
     private func handle(_ event: KafkaConsumerEvent) {
@@ -363,6 +443,12 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         guard !isClosed else { return }
         loop.schedule(after: Self.tick, handler: self)
         perform(machine.advance(to: loop.now.nanoseconds))
+        if arriving != nil, loop.now >= nextWarning {
+            nextWarning = loop.now + Self.warnings
+            logger.warning(
+                "the switches' topic can't be read; the last known pauses are in force, and changes of other workers aren't",
+                metadata: ["pauses": "\(machine.pauses.count)"])
+        }
         guard !machine.switches.areKnown, loop.now >= nextWarning else { return }
         nextWarning = loop.now + Self.warnings
         logger.warning(

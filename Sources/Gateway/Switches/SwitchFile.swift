@@ -14,6 +14,9 @@ struct SwitchFile: Sendable {
     /// Largest size in bytes; all scopes fit with their longest texts.
     private static let most = 8 << 20
 
+    /// Whether the file is there.
+    var exists: Bool { access(path, F_OK) == 0 }
+
     /// Reads the file; a missing file has no records.
     func read() throws(Failure) -> [SwitchRecord] {
         let bytes: [UInt8]

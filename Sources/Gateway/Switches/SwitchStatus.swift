@@ -14,9 +14,12 @@ public struct SwitchStatus: Sendable, Equatable {
     public var unkept: Int
     /// Records of the control topic that could not be read, or for which there was no room.
     public var unreadable: Int
+    /// True while the worker goes on without the control topic, with the last known pauses.
+    public var isTopicAway: Bool
 
     public init(
-        pauses: [SwitchRecord], areKnown: Bool, home: String, changes: Int, unkept: Int, unreadable: Int
+        pauses: [SwitchRecord], areKnown: Bool, home: String, changes: Int, unkept: Int, unreadable: Int,
+        isTopicAway: Bool = false
     ) {
         self.pauses = pauses
         self.areKnown = areKnown
@@ -24,6 +27,7 @@ public struct SwitchStatus: Sendable, Equatable {
         self.changes = changes
         self.unkept = unkept
         self.unreadable = unreadable
+        self.isTopicAway = isTopicAway
     }
 }
 

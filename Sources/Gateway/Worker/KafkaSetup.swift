@@ -79,7 +79,9 @@ struct KafkaSetup {
             } else if lacksChangelog {
                 missing.append(topics.changelog)
             }
-            if changelog, missing.isEmpty { problem = try changelogProblem(client, logger) }
+            if changelog, missing.isEmpty {
+                problem = try changelogProblem(client, logger) ?? switchesProblem(client, logger)
+            }
         } catch {
             throw .kafka("Kafka at \(configuration.bootstrapServers): \(error)")
         }
@@ -93,16 +95,23 @@ struct KafkaSetup {
 
     // MARK: Switches
 
-    /// Returns the place that keeps the switches: the control topic where there is a changelog and the topic exists or
-    /// may be created; otherwise a file in the store's directory; without a store, the memory. Blocks.
+    /// Returns the place that keeps the switches: the control topic where there is a changelog; otherwise a file in the
+    /// store's directory; without a store, the memory. Blocks.
+    ///
+    /// A topic that doesn't exist, and can't be created or read, is away. The worker then goes on with the last known
+    /// pauses. If none are known, it goes on without any, or waits for the topic where `switches.required` is on.
     func switchesHome(
-        _ store: Configuration.Store?, logger: Logger
+        _ store: Configuration.Store?, required: Bool, logger: Logger
     ) throws(KafkaError) -> SwitchBoard.Home {
         guard let store else { return .memory }
         let file = SwitchFile(path: "\(store.directory)/switches")
-        guard store.hasChangelog, try hasSwitchesTopic(logger) else { return .file(file) }
+        guard store.hasChangelog else { return .file(file) }
+        let known = SwitchFile(path: "\(store.directory)/switches.known")
+        let isUsable = try hasSwitchesTopic(logger)
         var reader = changelogReader
         reader["enable.partition.eof"] = "true"
+        // A topic that is away is looked for this often.
+        reader["topic.metadata.refresh.interval.ms"] = "10000"
         // The first record may be gone.
         reader["auto.offset.reset"] = "earliest"
         // Little memory is enough, because the topic has a record for each switch.
@@ -111,7 +120,11 @@ struct KafkaSetup {
         var writer = producer
         writer["linger.ms"] = "0"
         writer["statistics.interval.ms"] = nil
-        return .topic(configuration.topics.switches, reader: reader, producer: writer, before: file)
+        return .topic(
+            SwitchBoard.Topic(
+                name: configuration.topics.switches, reader: reader, producer: writer, own: file,
+                known: known,
+                isAway: !isUsable && (known.exists || !required)))
     }
 
     private func hasSwitchesTopic(_ logger: Logger) throws(KafkaError) -> Bool {
@@ -139,7 +152,7 @@ struct KafkaSetup {
             }
         }
         logger.warning(
-            "switches reach this worker alone, because their topic can't be used",
+            "pauses and resumes of other workers don't reach this worker, because the switches' topic can't be used",
             metadata: ["topic": "\(topic)", "remedy": "\(remedy)"])
         return false
     }
@@ -155,6 +168,29 @@ struct KafkaSetup {
             "delete.retention.ms", .atLeast(3_600_000),
             reason: "a worker that was away for longer would restore pushes that have ended"),
     ]
+
+    /// Required setting of the switches' topic.
+    static let switchesRequirements = [
+        TopicRequirement(
+            "cleanup.policy", .list(["compact"]),
+            reason: "deletion would forget pauses, and what an operator has paused would be sent")
+    ]
+
+    /// Returns the fault of the switches' topic; nil also for a topic that can't be read, which is away.
+    private func switchesProblem(_ client: KafkaAdmin, _ logger: Logger) -> String? {
+        let topic = configuration.topics.switches
+        do throws(KafkaError) {
+            guard try client.partitionCount(of: topic) != nil else { return nil }
+            let found = try client.configurations(of: [topic])[0]
+            let differences = found?.differences(from: Self.switchesRequirements) ?? []
+            return differences.isEmpty ? nil : differences.map(\.description).joined(separator: "; ")
+        } catch {
+            logger.warning(
+                "the configuration of the switches' topic can't be checked; make sure that cleanup.policy is compact",
+                metadata: ["topic": "\(topic)", "error": "\(error)"])
+            return nil
+        }
+    }
 
     private func makeChangelog(
         _ client: KafkaAdmin, _ create: Configuration.Kafka.CreateTopics

@@ -126,8 +126,9 @@ public final class Worker: Sendable {
             self.store = store
             opened = store
             switches = try SwitchBoard(
-                properties.switchesHome(configuration.store, logger: logger), carried: carried, logger: logger
-            )
+                properties.switchesHome(
+                    configuration.store, required: configuration.switches.required == .on, logger: logger),
+                carried: carried, logger: logger)
             let pauses = switches.switches
             var transactional: TransactionalProducer?
             if let store, configuration.store?.hasTransactions == true {

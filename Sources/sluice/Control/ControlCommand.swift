@@ -325,6 +325,9 @@ struct SwitchText {
         if document["known"] as? Bool == false {
             lines.append("nothing is sent, because the worker has not read \(home) yet")
         }
+        if document["topic-away"] as? Bool == true {
+            lines.append("the topic of switches can't be read: pauses of other workers have no effect here")
+        }
         for pause in document["paused"] as? [[String: Any]] ?? [] {
             let scope = [pause["scope"], pause["name"]].compactMap { $0 as? String }.joined(separator: " ")
             var line =
