@@ -3,7 +3,7 @@ import HTTP2
 import SluiceModel
 
 /// Checks the pushes of one connection by the rules of APNs, and answers them.
-final class PushHandler: ServerRequestHandler {
+final class PushHandler: ServerRequestHandler, TimerHandler {
     let shard: SimulatorShard
     /// Nil once the connection is closed. Until then the connection owns this handler.
     private var connection: ServerConnection?
@@ -17,6 +17,15 @@ final class PushHandler: ServerRequestHandler {
     var tokenStreams: UInt32
     /// Whether the response header names are in the client's HPACK table, as they are after the first answer.
     private var hasAnswered = false
+    /// GOAWAY that is due after some more requests, or with its timer; nil when none is due.
+    private var dueGoAway: DueGoAway?
+
+    private struct DueGoAway {
+        var frame: ServerGoAway
+        /// Requests to leave unprocessed before the frame, at least 1.
+        var requests: Int
+        var timer: TimerID
+    }
 
     init(shard: SimulatorShard, connection: ServerConnection) {
         self.shard = shard
@@ -53,6 +62,8 @@ final class PushHandler: ServerRequestHandler {
 
     func connectionClosed(_ connection: ServerConnection, reason: ServerCloseReason) {
         self.connection = nil
+        if let dueGoAway { shard.loop.cancel(dueGoAway.timer) }
+        dueGoAway = nil
         shard.script.closed(self)
         if connection.wasOpened { shard.counters.add(.closed) }
     }
@@ -61,9 +72,41 @@ final class PushHandler: ServerRequestHandler {
         shard.counters.add(.cancelled)
     }
 
+    /// Ends the connection with a GOAWAY.
+    /// - Parameter unprocessed: number of next requests that the GOAWAY reports as not processed. No device or log gets
+    ///   them. The GOAWAY waits for them, for a second at most.
+    func goAway(_ frame: ServerGoAway, unprocessed: Int) {
+        guard let connection, dueGoAway == nil else { return }
+        guard unprocessed > 0 else { return connection.goAway(frame) }
+        var frame = frame
+        frame.lastStream = connection.newestStream
+        dueGoAway = DueGoAway(
+            frame: frame, requests: unprocessed,
+            timer: shard.loop.schedule(after: .seconds(1), handler: self))
+    }
+
+    func timerFired(_ timer: TimerID) {
+        guard let due = dueGoAway else { return }
+        dueGoAway = nil
+        connection?.goAway(due.frame)
+    }
+
+    /// Returns whether a GOAWAY is about to report the request as not processed.
+    private func leavesUnprocessed(_ stream: Int32) -> Bool {
+        guard var due = dueGoAway, let last = due.frame.lastStream, stream > last else { return false }
+        due.requests -= 1
+        dueGoAway = due
+        if due.requests == 0 {
+            shard.loop.cancel(due.timer)
+            timerFired(due.timer)
+        }
+        return true
+    }
+
     // MARK: - Requests
 
     func requestReceived(_ request: ServerRequest, on connection: ServerConnection) {
+        if leavesUnprocessed(request.stream) { return }
         if request.path.dropping(BroadcastRequest.pathPrefix) != nil {
             return broadcastReceived(request, on: connection)
         }

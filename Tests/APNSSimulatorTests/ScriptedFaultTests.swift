@@ -170,12 +170,15 @@ import Testing
 
     // MARK: - Connections
 
-    @Test func goAwayReportsTheNewestRequestsAsUnprocessedAndAnswersTheOthers() throws {
+    @Test func goAwayReportsTheNextRequestsAsUnprocessedAndAnswersTheOthers() throws {
         let client = try connect()
         try play(.latency(.constant(.seconds(2))))
-        let streams = try submit(4, on: client)
+        let early = try submit(2, on: client)
         try play(goAway { $0.unprocessed = 2 })
+        let streams = early + (0..<2).map { _ in client.submit(fixture.good()) }
+        try client.send()
         try client.run { client.isClosed }
+        #expect(fixture.simulator.summary.accepted == 3)
         let frame = try #require(client.inbox.goAway)
         #expect(frame.errorCode == 0)
         #expect(frame.debugData == #"{"reason":"Shutdown"}"#)

@@ -72,7 +72,7 @@ public struct FaultTimeline: Sendable, Equatable {
         public var code: UInt32 = 0
         public var end = End.drain
         public var connections = Target.open
-        /// Newest open requests that are reported as not processed, and not answered.
+        /// Next requests, before the GOAWAY, that the GOAWAY reports as not processed. No device gets them.
         public var unprocessed = 0
         /// Share of the connections.
         public var share = 1.0

@@ -103,7 +103,7 @@ final class ShardFaults: TimerHandler {
         connections[ObjectIdentifier(handler)] = (handler, connection)
         apply(to: handler, connection)
         refuseCertificate(of: handler, connection)
-        for goAway in active.goAwaysOfNew where handler.draw < goAway.share { send(goAway, connection) }
+        for goAway in active.goAwaysOfNew where handler.draw < goAway.share { send(goAway, handler) }
     }
 
     func closed(_ handler: PushHandler) {
@@ -131,22 +131,21 @@ final class ShardFaults: TimerHandler {
     private func carryOut(_ event: FaultTimeline.Kind) {
         for (handler, connection) in connections.values {
             switch event {
-            case .goAway(let goAway): if handler.draw < goAway.share { send(goAway, connection) }
+            case .goAway(let goAway): if handler.draw < goAway.share { send(goAway, handler) }
             case .disconnect(let share, _): if handler.draw < share { connection.close() }
             default: break
             }
         }
     }
 
-    private func send(_ goAway: FaultTimeline.GoAway, _ connection: ServerConnection) {
+    private func send(_ goAway: FaultTimeline.GoAway, _ handler: PushHandler) {
         var frame = ServerGoAway(errorCode: goAway.code, debugData: goAway.debugData)
-        frame.unprocessed = goAway.unprocessed
         switch goAway.end {
         case .drain: frame.end = .drained
         case .close: frame.end = .now
         case .twice: frame.end = .repeated
         }
-        connection.goAway(frame)
+        handler.goAway(frame, unprocessed: goAway.unprocessed)
     }
 
     // MARK: - Requests

@@ -17,8 +17,8 @@ public struct ServerGoAway: Sendable, Equatable {
     public var errorCode: UInt32 = 0
     /// Text sent with the GOAWAY; APNs puts a JSON object with `reason` there.
     public var debugData = ""
-    /// Open streams that are reported as not processed, counted from the newest. They are not answered.
-    public var unprocessed = 0
+    /// Highest stream that is reported as processed; higher streams are closed without an answer. Nil: the newest stream.
+    public var lastStream: Int32?
     public var end = End.drained
 
     public init(errorCode: UInt32 = 0, debugData: String = "") {
@@ -79,7 +79,7 @@ extension ServerConnection {
         }
         state = .draining
         if frame.end == .repeated { submitGoAway(frame, lastStream: Int32.max) }
-        submitGoAway(frame, lastStream: lastStream(of: frame))
+        submitGoAway(frame, lastStream: frame.lastStream ?? newestStream)
         if let timer { loop.cancel(timer) }
         timer = loop.schedule(after: options.drainTimeout, handler: self)
         if frame.end == .now { close(.byServer) }
@@ -94,13 +94,8 @@ extension ServerConnection {
         }
     }
 
-    private func lastStream(of frame: ServerGoAway) -> Int32 {
-        let last = table.pointee.lastStream
-        guard frame.unprocessed > 0 else { return last }
-        let open = table.pointee.openStreams
-        guard !open.isEmpty else { return last }
-        return max(open[max(open.count - frame.unprocessed, 0)] - 2, 0)
-    }
+    /// The highest stream that the client has opened; 0 before the first.
+    public var newestStream: Int32 { table.pointee.lastStream }
 
     /// Resets a stream (RST_STREAM), for example with 7, REFUSED_STREAM: not processed.
     public func reset(stream: Int32, errorCode: UInt32) {

@@ -109,17 +109,6 @@ struct ServerStreamTable {
         freeStorage.append(storage)
     }
 
-    /// The open streams, in the order of their opening.
-    var openStreams: [Int32] {
-        var streams: [Int32] = []
-        for block in slotBlocks {
-            for index in 0..<Self.blockSize where block[index].stream != 0 {
-                streams.append(block[index].stream)
-            }
-        }
-        return streams.sorted()
-    }
-
     private mutating func takeStorage() -> UnsafeMutablePointer<RequestStorage> {
         if let storage = freeStorage.popLast() {
             storage.pointee.reset()

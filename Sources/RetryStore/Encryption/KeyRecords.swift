@@ -81,7 +81,6 @@ extension OpenedDatabase {
                 do throws(RetryStoreError) {
                     try partition.checkKeys(keyring)
                 } catch {
-                    // A key that has changed under its name would encrypt values that no other worker reads.
                     switch error {
                     case .key(_, _, .unknownKey), .key(_, _, .noKeys): if !areCopies { throw error }
                     // A key that has changed under its name would encrypt values that no other worker reads.
