@@ -140,6 +140,13 @@ import Testing
         #expect(answering.tick(now: second, openStreams: 5) == .ping(2))
     }
 
+    /// The connection's end is the only way to keep a request's bytes from arriving after its end.
+    @Test func requestThatExpiresOnItsWayClosesTheConnection() {
+        var health = opened()
+        health.requestsExpired(0, underWay: 2)
+        #expect(health.tick(now: 1, openStreams: 5) == .close(.requestsUnderWay(2)))
+    }
+
     @Test func pingGraceStaysWithinItsBounds() {
         var health = make()
         #expect(health.tick(now: 0, openStreams: 0) == .ping(1))

@@ -79,6 +79,8 @@ final class FaultRecord: Sendable {
         var goAways: [Int: [UInt32]] = [:]
         /// Connections that the client ended with close_notify.
         var cleanEnds: Set<Int> = []
+        /// Connections that the client ended by a reset of TCP, as a read or a write found out.
+        var resets: Set<Int> = []
         /// Requests above an acknowledged stream limit.
         var violations: [String] = []
         /// Highest number of open streams on a connection.
@@ -168,10 +170,14 @@ final class FaultPeer {
     func write(_ bytes: [UInt8]) -> Bool {
         var rest = bytes[...]
         while !rest.isEmpty {
-            guard case .bytes(let count) = transport.writeBytes(Array(rest.prefix(16_384))) else {
+            switch transport.writeBytes(Array(rest.prefix(16_384))) {
+            case .bytes(let count): rest = rest.dropFirst(count)
+            case .failed:
+                // The system reports a reset to a read or a write, and only once.
+                record.change { _ = $0.resets.insert(number) }
                 return false
+            case .wantRead, .wantWrite: return false
             }
-            rest = rest.dropFirst(count)
         }
         return true
     }
@@ -188,7 +194,10 @@ final class FaultPeer {
             case .closed(let clean):
                 if clean { record.change { _ = $0.cleanEnds.insert(number) } }
                 return false
-            case .failed, .wantRead, .wantWrite: return false
+            case .failed:
+                record.change { _ = $0.resets.insert(number) }
+                return false
+            case .wantRead, .wantWrite: return false
             }
         }
         return true

@@ -72,4 +72,35 @@ import Testing
         harness.drain()
         #expect(harness.log == ["settings", "1: unknown CONNECT_ERROR"])
     }
+
+    /// The system sends acknowledged bytes no more. All other bytes could arrive after their request's end.
+    @Test func expiredRequestIsUnderWayUntilItsBytesAreAcknowledged() {
+        let harness = HostileServerTests.opened([(4, 10)], requests: 0)
+        var ends: [UInt64] = []
+        for tag in 1...3 as ClosedRange<UInt32> {
+            #expect(harness.submit(tag, bytes: 10, deadline: UInt64(tag)) == .submitted)
+            ends.append(harness.session.output.endPosition)
+        }
+        // The content of the fourth waits for a window, and never leaves.
+        #expect(harness.submit(4, bytes: 20, deadline: 4) == .submitted)
+        let first = harness.session.expire(now: 1, arrivedThrough: ends[0])
+        #expect(first == .init(all: 1, suspect: 1, underWay: 0))
+        let others = harness.session.expire(now: 4, above: 3, arrivedThrough: ends[2] - 1)
+        #expect(others == .init(all: 3, suspect: 1, underWay: 1))
+    }
+
+    @Test func sessionIsSettledOnceEveryRequestIsAnswered() {
+        let harness = HostileServerTests.opened(requests: 0)
+        var isSettled: Bool { harness.session.isSettled }
+        #expect(isSettled)
+        #expect(harness.submit(1) == .submitted)
+        #expect(!isSettled)
+        #expect(harness.receive(Raw.bad(1)) == nil)
+        #expect(harness.receive(Raw.reset(1, 7)) == nil)
+        #expect(isSettled)
+        // The server may yet receive a request that has expired.
+        #expect(harness.submit(2, deadline: 1) == .submitted)
+        #expect(harness.session.expire(now: 1).all == 1)
+        #expect(!isSettled)
+    }
 }

@@ -72,6 +72,11 @@ public final class TLSTransport {
     private var isBroken = false
     /// Whether the same holds for output alone.
     private var isOutputBroken = false
+    /// Whether ``close()`` resets the connection. Nothing that was written is delivered or sent again afterwards. The
+    /// system does the same when the process ends in any way.
+    public var resetsOnClose = false {
+        didSet { if resetsOnClose != oldValue { setLinger() } }
+    }
 
     /// Creates the client's side of a connected socket.
     /// - Parameters:
@@ -330,15 +335,23 @@ public final class TLSTransport {
         }
     }
 
+    /// With a linger time of 0 the system drops unsent bytes at the end of the socket, and sends RST in place of FIN.
+    private func setLinger() {
+        guard fileDescriptor >= 0 else { return }
+        var value = linger(l_onoff: resetsOnClose ? 1 : 0, l_linger: 0)
+        setsockopt(fileDescriptor, SOL_SOCKET, SO_LINGER, &value, socklen_t(MemoryLayout<linger>.size))
+    }
+
     private func sendCloseNotify() {
-        guard let ssl, isEstablished, !isBroken, !isOutputBroken else { return }
+        guard let ssl, isEstablished, !isBroken, !isOutputBroken, !resetsOnClose else { return }
         ERR_clear_error()
         _ = SSL_shutdown(ssl)
         ERR_clear_error()
     }
 
-    /// Sends `close_notify` if that is possible at once, behind the gathered bytes, and closes the socket. Further
-    /// calls do nothing. Returns the bytes that a gathering transport has not sent.
+    /// Sends `close_notify` if that is possible at once, behind the gathered bytes, and closes the socket. With
+    /// ``resetsOnClose`` nothing is sent but a reset. Further calls do nothing. Returns the bytes that a gathering
+    /// transport has not sent.
     @discardableResult
     public func close() -> TLSBacklog {
         if let ssl {
@@ -355,6 +368,13 @@ public final class TLSTransport {
             fileDescriptor = -1
         }
         return backlog
+    }
+
+    /// Number of written bytes, of ciphertext, that the peer's system has not acknowledged. Makes a system call.
+    var unacknowledged: Int {
+        var count: Int32 = 0
+        guard fileDescriptor >= 0, ioctl(fileDescriptor, UInt(TIOCOUTQ), &count) == 0 else { return 0 }
+        return Int(count) + (hasGathered ? gathering.map { sluice_BIO_waiting($0) } ?? 0 : 0)
     }
 
     private func closedError(_ operation: String) -> TLSError {

@@ -10,9 +10,13 @@ extension ClientConnection {
         guard state == .open else { return }
         // The clock is read afresh instead of the turn's time, because a PING's round trip begins here.
         let now = MonotonicTime.read().nanoseconds
-        let expired = session.expire(now: now, above: health.lastAnswer &+ requestTimeoutNanoseconds)
-        counters.expired &+= UInt64(expired.all)
-        health.requestsExpired(expired.suspect)
+        if let deadline = session.oldestDeadline, deadline <= now {
+            let expired = session.expire(
+                now: now, above: health.lastAnswer &+ requestTimeoutNanoseconds,
+                arrivedThrough: arrivedThrough)
+            counters.expired &+= UInt64(expired.all)
+            health.requestsExpired(expired.suspect, underWay: expired.underWay)
+        }
         switch health.tick(now: now, openStreams: session.openStreams) {
         case .none: break
         case .suspend: break
@@ -87,7 +91,7 @@ extension ClientConnection {
 
     func close(_ reason: ConnectionCloseReason) {
         guard state != .closed else { return }
-        if state == .open, case .drained = reason {
+        if state == .open, session.isSettled, case .drained = reason {
             session.goAway(.noError)
             flush()
             guard state != .closed else { return }

@@ -110,6 +110,7 @@ extension ClientConnection: DialerOwner {
         // A connection about to be closed does not open any more.
         guard pendingClose == nil else { return }
         state = .open
+        transport?.resetsOnClose = true
         // A handshake may take milliseconds of the loop's turn.
         let now = MonotonicTime.read()
         counters.handshakeNanoseconds = now.nanoseconds(since: phaseBegan)

@@ -99,24 +99,33 @@ extension ClientConnection {
     }
 
     func flush() {
-        if session.output.count >= Self.outputLimit { isOutputFull = true }
-        writeOutput()
-        // Perhaps no other event on the connection would make the owner look again.
-        if isOutputFull, session.output.count < Self.outputLimit / 2, state == .open {
-            isOutputFull = false
-            owner.connectionAvailabilityChanged(self)
+        guard let transport, state == .open || state == .negotiating else { return }
+        let wasBlocked = isBlocked
+        if let error = writeFailure ?? writeOutput(to: transport) {
+            return outputFailed(error, on: transport)
         }
+        // Perhaps no other event on the connection would make the owner look again.
+        if wasBlocked, !isBlocked, state == .open { owner.connectionAvailabilityChanged(self) }
     }
 
-    private func writeOutput() {
-        guard let transport, state == .open || state == .negotiating else { return }
+    /// Sends the full records of the output, so that the socket shows in time when it takes no more. The owner is in
+    /// the middle of its requests, and learns of a fault at the end of the turn.
+    func sendFullRecords() {
+        guard let transport, !isBlocked else { return }
+        writeFailure = writeOutput(to: transport, onlyFullRecords: true)
+    }
+
+    /// Returns the error of a write that failed.
+    private func writeOutput(to transport: TLSTransport, onlyFullRecords: Bool = false) -> TLSError? {
         transport.sendDeadline =
             hasUnsentRequests ? configuration.permit?.until.nanoseconds ?? .max : .max
+        let record = TLSTransport.maximumRecordSize
+        let least = onlyFullRecords ? record : 1
         transport.willWrite(session.output.count)
-        while !session.output.isEmpty {
+        isBlocked = true
+        while session.output.count >= least {
             let waiting = session.output.readable
-            let record = UnsafeRawBufferPointer(rebasing: waiting.prefix(TLSTransport.maximumRecordSize))
-            switch transport.write(record) {
+            switch transport.write(UnsafeRawBufferPointer(rebasing: waiting.prefix(record))) {
             case .bytes(let count):
                 session.output.consume(count)
                 counters.writes &+= 1
@@ -124,28 +133,36 @@ extension ClientConnection {
                 counters.bytesPerWrite.record(count)
             case .wantWrite:
                 want([.read, .write])
-                return
+                return nil
             case .wantRead:
                 want(.read)
-                return
-            case .failed(let error): return outputFailed(error, on: transport)
+                return nil
+            case .failed(let error): return error
             }
         }
         switch transport.flushOutput() {
         case .done, .wantRead:
-            hasUnsentRequests = false
+            isBlocked = false
+            hasUnsentRequests = hasUnsentRequests && !session.output.isEmpty
             want(.read)
         case .wantWrite: want([.read, .write])
-        case .failed(let error): outputFailed(error, on: transport)
+        case .failed(let error): return error
         }
+        return nil
+    }
+
+    /// Position up to which the server's system certainly has the output. Makes a system call.
+    var arrivedThrough: UInt64 {
+        let taken = session.output.frontPosition
+        return taken - min(taken, UInt64(transport?.unacknowledged ?? 0))
     }
 
     /// Closes TLS and the socket. Returns the position up to which the system has the output, even in part.
     func endTransport() -> UInt64 {
         let taken = session.output.frontPosition
         guard let transport else { return taken }
-        // The `close_notify` would carry along requests whose answers nobody waits for any more.
-        if hasUnsentRequests { transport.sendDeadline = 0 }
+        // Otherwise the system would go on sending requests whose answers nobody waits for any more.
+        transport.resetsOnClose = !session.isSettled
         let backlog = transport.close()
         self.transport = nil
         return taken &- UInt64(backlog.untouched) &+ UInt64(backlog.begun)

@@ -77,8 +77,11 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     var delivering = EventBuffer()
     var isDelivering = false
     var flushScheduled = false
-    /// Whether the output was at its limit, and the owner does not know yet that it no longer is.
-    var isOutputFull = false
+    /// Whether written output waits for the socket. Requests then wait with the owner, where they can still be replaced
+    /// or dropped.
+    var isBlocked = false
+    /// Fault of a write within ``submit(tag:body:encode:)``, which the end of the turn handles; nil when there is none.
+    var writeFailure: TLSError?
     var unflushedRequests = 0
     /// Whether a request may be among the bytes that were framed and not sent.
     var hasUnsentRequests = false
@@ -112,8 +115,8 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     /// Highest number of reads of a server's remaining bytes when the server no longer accepts ours, because it could
     /// continue to send.
     static let lastReads = 64
-    /// Bytes that may wait for the socket while requests are accepted.
-    static let outputLimit = 256 * 1024
+    /// Bytes of framed requests that are sent before the turn's end: two full records, as many as TLS gathers.
+    static let fullOutput = 2 * TLSTransport.maximumRecordSize
 
     /// - Parameters:
     ///   - addresses: the server's addresses, or the proxy's if there is one, in the order to try them; at least one.
@@ -170,8 +173,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
 
     /// Number of requests that the connection accepts now.
     public var availableStreams: Int {
-        guard state == .open, !isDraining, !health.isSuspended, session.output.count < Self.outputLimit
-        else { return 0 }
+        guard state == .open, !isDraining, !health.isSuspended, !isBlocked else { return 0 }
         return session.availableStreams
     }
 
@@ -197,8 +199,8 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
     /// Whether the connection is open but suspect: it accepts no requests until it receives a sign of life.
     public var isSuspended: Bool { state == .open && health.isSuspended }
 
-    /// Frames a request, which is sent at the end of the loop's turn. See
-    /// ``ClientSession/submit(tag:body:deadline:encode:)``.
+    /// Frames a request, which is sent at the end of the loop's turn, or earlier with further requests that fill full
+    /// records. See ``ClientSession/submit(tag:body:deadline:encode:)``.
     public func submit(
         tag: UInt32, body: UnsafeRawBufferPointer, encode: (inout HeaderBlockEncoder) -> Void
     ) -> ClientSession.SubmitResult {
@@ -209,6 +211,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
             unflushedRequests += 1
             hasUnsentRequests = true
             if session.openStreams == 1 { watchFirstStream() }
+            if session.output.count >= Self.fullOutput { sendFullRecords() }
         }
         scheduleFlush()
         return result

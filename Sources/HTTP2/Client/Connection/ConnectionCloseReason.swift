@@ -92,6 +92,8 @@ public enum ConnectionCloseReason: Sendable, CustomStringConvertible {
             "unresponsive: nothing was received for \(nanoseconds / 1_000_000) ms, not even the answer to a PING"
         case .unresponsive(.requestsUnanswered(let count)):
             "unresponsive: \(count) requests in a row had no answer in time"
+        case .unresponsive(.requestsUnderWay(let count)):
+            "unresponsive: \(count) expired requests had not reached the server"
         case .drained: "drained"
         case .closed: "closed"
         case .permitEnded:

@@ -4,6 +4,9 @@ public enum UnresponsiveCause: Sendable, Equatable {
     case silent(nanoseconds: UInt64)
     /// So many requests expired, and no answer arrived since the first of them was sent.
     case requestsUnanswered(Int)
+    /// So many requests expired before the server's system had acknowledged their bytes. The system would go on sending
+    /// them after their end.
+    case requestsUnderWay(Int)
 }
 
 /// Decides when a PING is due, when a connection accepts no new requests, and when it is closed. The value is pure: the
@@ -12,7 +15,8 @@ public enum UnresponsiveCause: Sendable, Equatable {
 ///
 /// A PING (RFC 9113 §6.7) is sent in four cases. The connection has just opened. `pingInterval` has passed since the
 /// last PING. Requests are open and nothing was read for `suspicionInterval`. A request has expired without any answer
-/// since it was sent. A request that expires while others are answered proves nothing about the connection.
+/// since it was sent. A request that expires while others are answered proves nothing about the connection. A request
+/// that expires on its way to the server ends the connection, because nothing else keeps it from arriving later.
 ///
 /// Any byte that arrives after the PING is a sign of life. Without a sign of life, no new requests are placed after a
 /// grace of four round trips. After `pingTimeout` the connection is closed. With requests open that is at most
@@ -74,6 +78,8 @@ public struct ConnectionHealth: Sendable {
     private var lastNumber: UInt32 = 0
     /// A request expired, and nothing was read since.
     private var expiryIsFresh = false
+    /// Number of requests that expired on their way to the server.
+    private var expiredUnderWay = 0
 
     /// - Parameter now: when the connection opened.
     public init(configuration: Configuration, now: UInt64) {
@@ -121,7 +127,9 @@ public struct ConnectionHealth: Sendable {
 
     /// Reports expired requests that were sent after ``lastAnswer``. No new requests are placed until the connection
     /// receives a sign of life.
-    public mutating func requestsExpired(_ count: Int) {
+    /// - Parameter underWay: expired requests, sent at any time, that may not have reached the server's system.
+    public mutating func requestsExpired(_ count: Int, underWay: Int = 0) {
+        expiredUnderWay += underWay
         guard count > 0 else { return }
         expiredSinceAnswer += count
         expiryIsFresh = true
@@ -132,6 +140,7 @@ public struct ConnectionHealth: Sendable {
 
     /// Returns the action that is due now. Called at ``nextTick(openStreams:)`` at the latest.
     public mutating func tick(now: UInt64, openStreams: Int) -> Action {
+        if expiredUnderWay > 0 { return .close(.requestsUnderWay(expiredUnderWay)) }
         if expiredSinceAnswer >= Self.maximumExpired {
             return .close(.requestsUnanswered(expiredSinceAnswer))
         }

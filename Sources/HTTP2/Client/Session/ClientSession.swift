@@ -70,6 +70,8 @@ public struct ClientSession: ~Copyable {
     var resetsReceived: UInt64 = 0
     /// Answers to the server's frames that lie in ``output``.
     var unreadAnswers = UnreadAnswers(limit: ClientSession.maximumUnreadAnswers)
+    /// Whether any request has expired, whose bytes may still be under way.
+    private var hasExpiredRequest = false
     /// Number of passes over all streams for a change of INITIAL_WINDOW_SIZE, so that tests can count them.
     var windowPasses = 0
     /// Error that ended the session; nothing is received any more. Nil while there is none.
@@ -126,6 +128,10 @@ public struct ClientSession: ~Copyable {
         !goAwayReceived && failure == nil
             && nextID <= Self.largestStreamID - UInt32(2 * streams.capacity)
     }
+
+    /// Whether the server has answered, refused or reset every request. Otherwise a request may still arrive there after
+    /// its end.
+    public var isSettled: Bool { streams.count == 0 && !hasExpiredRequest }
 
     /// Whether content of a request may wait for the server's windows.
     var hasBlockedStreams: Bool { !blockedStreams.isEmpty }
@@ -252,18 +258,34 @@ public struct ClientSession: ~Copyable {
     /// Resets the streams whose deadline has passed. Each ends as ``ClientEvent/Kind/failed`` with unknown processing
     /// and the code CANCEL.
     ///
-    /// - Parameter suspect: deadlines above this count as suspect.
-    /// - Returns: the number of expired requests, and the number of suspect ones among them.
-    public mutating func expire(now: UInt64, above suspect: UInt64 = 0) -> (all: Int, suspect: Int) {
-        var expired = (all: 0, suspect: 0)
+    /// - Parameters:
+    ///   - suspect: deadlines above this count as suspect.
+    ///   - position: end of the output that the server's system has acknowledged.
+    public mutating func expire(
+        now: UInt64, above suspect: UInt64 = 0, arrivedThrough position: UInt64 = .max
+    ) -> Expiry {
+        var expired = Expiry()
         while streams.oldest >= 0, streams[streams.oldest].deadline <= now {
             let index = streams.oldest
+            hasExpiredRequest = true
             expired.all += 1
             if streams[index].deadline > suspect { expired.suspect += 1 }
+            // The reset ends a request whose content waits for a window. The server never has such a request whole.
+            if streams[index].unsent.isEmpty, streams[index].outputEnd > position { expired.underWay += 1 }
             writeReset(streams[index].id, .cancel)
             fail(index, failed: .unknown, code: .cancel)
         }
         return expired
+    }
+
+    /// Numbers of requests that ``expire(now:above:arrivedThrough:)`` ended.
+    public struct Expiry: Sendable, Equatable {
+        /// All expired requests.
+        public var all = 0
+        /// Requests with a suspect deadline.
+        public var suspect = 0
+        /// Whole requests that the server's system may not have. They would arrive after their end.
+        public var underWay = 0
     }
 
     /// Ends every open stream, because the connection is gone. A stream is not processed when the end of its request
