@@ -87,7 +87,10 @@ final class ConsumerContext {
             return emit(.endOfPartition(partition, offset: message.pointee.offset))
         }
         let text = rd_kafka_message_errstr(message).map { String(cString: $0) }
-        if let partition {
+        if code == RD_KAFKA_RESP_ERR__FATAL, let client {
+            // A fatal error of a consumer arrives as a message, and its cause is asked for.
+            emit(.error(clientError(client, code.rawValue, nil)))
+        } else if let partition {
             emit(.partitionError(partition, KafkaError(code, "read \(partition)", detail: text)))
         } else {
             emit(.error(KafkaError(code, "consume", detail: text)))
