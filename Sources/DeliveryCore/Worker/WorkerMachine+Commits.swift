@@ -222,7 +222,9 @@ extension WorkerMachine {
         lastCommit = now
         finishedSinceCommit = 0
         transactions!.offsetsSent(parts, at: now)
-        act(.sendOffsets(parts))
+        // Kafka checks the membership only of a transaction with offsets. The store can have items of a partition of
+        // which the group has no offset and no record was read.
+        act(.sendOffsets(parts.isEmpty ? membershipParts() : parts))
     }
 
     private mutating func transactionCommitted() {
@@ -284,15 +286,7 @@ extension WorkerMachine {
             drain.phase <= .draining
         else { return }
         var set = Committer.CommitSet(.membership)
-        for index in partitions.indices {
-            // Where nothing is committed yet, offset 0 is committed, if a group without offsets reads from there.
-            guard
-                let point = partitions[index].lastSent
-                    ?? (settings.readsFromBeginning ? .init(offset: 0, metadata: "") : nil)
-            else { continue }
-            set.parts.append(
-                .init(slot: partitions[index].slot, partition: partitions[index].partition, point: point))
-        }
+        set.parts = membershipParts()
         committer.ask(set, at: now)
         followCommitter()
     }
@@ -304,3 +298,13 @@ extension WorkerMachine {
         if passes.awaited == 0 { follow(lease.shardsPassed(number, at: now)) }
     }
 }
+    /// Returns points that say nothing new, so that the group checks the membership. Where nothing is committed yet,
+    /// the point is where reading began: offset 0, or the end of the log.
+    private func membershipParts() -> [Committer.CommitSet.Part] {
+        partitions.indices.compactMap { index in
+            partitions[index].pointSoFar(readsFromBeginning: settings.readsFromBeginning).map {
+                .init(slot: partitions[index].slot, partition: partitions[index].partition, point: $0)
+            }
+        }
+    }
+

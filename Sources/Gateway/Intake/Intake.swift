@@ -650,10 +650,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     private func sendOffsets(_ parts: [Committer.CommitSet.Part]) {
         do throws(KafkaError) {
-            let group =
-                try parts.isEmpty
-                ? ConsumerGroupMetadata(unfencedGroup: consumer.group) : consumer.groupMetadata()
-            try transactional?.sendOffsets(offsets(parts), group: group)
+            try transactional?.sendOffsets(offsets(parts), group: consumer.groupMetadata())
         } catch {
             machine.offsetsRefused(KafkaFault(error), at: time)
         }

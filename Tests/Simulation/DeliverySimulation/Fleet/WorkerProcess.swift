@@ -358,6 +358,10 @@ final class WorkerProcess {
             }
         } else {
             machine.delivered(
+                if committed[word.place(world).partitionSlot] == nil {
+                    world.broken(
+                        .oneOutcome, "process \(serial) repeats an outcome of a partition it has lost")
+                }
                 word.place(world), isStored: word.isStored, isOffsetDone: word.isOffsetDone,
                 device: world.keys[word.token].low, at: world.now)
         }
@@ -507,7 +511,7 @@ final class WorkerProcess {
                 "process # sends offset # of partition #", serial, Int(part.point.offset), Int(part.partition)
             )
         }
-        guard let membership = parts.isEmpty ? .unfenced : kafka.membership(client) else {
+        guard let membership = kafka.membership(client) else {
             machine.offsetsRefused(.of(.unknownMember), at: world.now)
             return observe()
         }
