@@ -15,7 +15,7 @@ extension WorkerMachine {
 
     /// Begins the commit for which a revocation or the worker's end waits.
     mutating func beginWaitingCommit() {
-        guard committer.isIdle else { return }
+        guard committer.isIdle, !committer.waits(at: now) else { return }
         if let revocation, revocation.stage == .committing {
             let indices = revocation.partitions.compactMap { partitions.index(ofPartition: $0) }
             for index in indices { partitions[index].commitAgain() }
@@ -62,6 +62,7 @@ extension WorkerMachine {
                 }
                 act(.commit(set, ticket: ticket))
             case .ended(let set, let isAccepted): commitEnded(set, isAccepted: isAccepted)
+            case .held(let set): commitHeld(set)
             }
         }
     }
@@ -76,13 +77,41 @@ extension WorkerMachine {
                 note(.commitFailed(fault))
             }
         }
-        // librdkafka 2.0 considers all partitions lost when a commit shows it a new generation (its issue 4059). The
-        // next commit therefore waits for the result of the rebalance.
+        // Each commit is refused until the rebalance has ended.
         if fault?.traits.contains(.rebalance) == true { committer.rebalanceBegan(at: now) }
         committer.answered(ticket, isAccepted: fault == nil)
         followCommitter()
         if let fault { checkMetadata(fault) }
         afterProgress()
+    }
+
+    /// Takes the report that the client has sent no commit, because it joins the group anew. The commit is repeated
+    /// until the client sends it: no commit may reach the group in a generation that has passed.
+    public mutating func commitHeld(_ ticket: UInt64, at now: UInt64) {
+        self.now = max(self.now, now)
+        committer.held(ticket, at: now)
+        followCommitter()
+        afterProgress()
+    }
+
+    /// Prepares the repetition of a commit that wasn't sent.
+    private mutating func commitHeld(_ set: Committer.CommitSet) {
+        returnDeletes(set, isAccepted: false)
+        if set.kind != .membership { commitAllAgain() }
+        switch set.kind {
+        // The next tick tries again.
+        case .periodic: lastCommit = now - min(now, settings.commitInterval)
+        case .revocation: revocation?.isIssued = false
+        case .membership, .last: break
+        }
+    }
+
+    private mutating func returnDeletes(_ set: Committer.CommitSet, isAccepted: Bool) {
+        for deletes in set.deletes {
+            guard let index = partitions.index(ofSlot: deletes.slot) else { continue }
+            partitions[index].deletesEnded(deletes.number, isAccepted: isAccepted)
+            followDeletes(index)
+        }
     }
 
     /// Follows up on a commit that has ended.
@@ -91,11 +120,7 @@ extension WorkerMachine {
             guard partitions.index(ofSlot: part.slot) != nil else { continue }
             act(.advanceCommitted(slot: part.slot, part.point.offset))
         }
-        for deletes in set.deletes {
-            guard let index = partitions.index(ofSlot: deletes.slot) else { continue }
-            partitions[index].deletesEnded(deletes.number, isAccepted: isAccepted)
-            followDeletes(index)
-        }
+        returnDeletes(set, isAccepted: isAccepted)
         if isAccepted, !set.parts.isEmpty { confirmMembership(requestedAt: set.requestedAt) }
         if !isAccepted, set.kind != .membership { commitAllAgain() }
         switch set.kind {
@@ -105,7 +130,9 @@ extension WorkerMachine {
             guard revocation?.isIssued == true else { return beginWaitingCommit() }
             if !isAccepted { note(.lastCommitFailed) }
             finishRevocation(isCommitted: isAccepted)
-        case .last: lastCommitEnded(isAccepted: isAccepted)
+        case .last:
+            // A commit that meets a rebalance is repeated after the rebalance, while time is left.
+            if isAccepted || !committer.waits(at: now) { lastCommitEnded(isAccepted: isAccepted) }
         }
     }
 
@@ -291,13 +318,6 @@ extension WorkerMachine {
         followCommitter()
     }
 
-    /// Notes that a shard has done everything that it was asked for before.
-    mutating func passed(_ number: UInt64) {
-        guard passes.number == number, passes.awaited > 0 else { return }
-        passes.awaited -= 1
-        if passes.awaited == 0 { follow(lease.shardsPassed(number, at: now)) }
-    }
-}
     /// Returns points that say nothing new, so that the group checks the membership. Where nothing is committed yet,
     /// the point is where reading began: offset 0, or the end of the log.
     private func membershipParts() -> [Committer.CommitSet.Part] {
@@ -308,3 +328,10 @@ extension WorkerMachine {
         }
     }
 
+    /// Notes that a shard has done everything that it was asked for before.
+    mutating func passed(_ number: UInt64) {
+        guard passes.number == number, passes.awaited > 0 else { return }
+        passes.awaited -= 1
+        if passes.awaited == 0 { follow(lease.shardsPassed(number, at: now)) }
+    }
+}

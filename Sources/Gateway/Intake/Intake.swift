@@ -586,6 +586,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     }
 
     private func commit(_ set: Committer.CommitSet, _ ticket: UInt64) {
+        guard !consumer.holdsCommits else { return machine.commitHeld(ticket, at: time) }
         do throws(KafkaError) {
             tickets[try consumer.commit(offsets(set.parts))] = ticket
         } catch {
