@@ -29,7 +29,8 @@ extension WorkerMetrics {
             "kafka_uncommitted_records", "Records of a partition at or behind the committed offset.",
             lags { lag in lag.uncommitted.map { .integer(Int($0)) } })
         metrics.gauge(
-            "kafka_lag_seconds", "Age of the last polled record while further records wait; 0 otherwise.",
+            "kafka_lag_seconds",
+            "Time for which records have waited to be polled, at most; 0 while none waits.",
             lags { .number($0.seconds) })
         metrics.gauge(
             "head_of_line_seconds",

@@ -39,7 +39,7 @@ struct ReadPositionsTests {
         let watermarks = Watermarks(low: 0, high: 43)
         let done = report(watermark: 40, end: 40, outstanding: 0)
         #expect(positions.lag(of: done, watermarks, now: now).records == 3)
-        positions.reachedEnd(3, 43)
+        positions.reachedEnd(3, 43, now: now)
         let lag = positions.lag(of: done, watermarks, now: now)
         #expect(lag.records == 0 && lag.uncommitted == 0)
         let open = positions.lag(of: report(watermark: 38, end: 40, outstanding: 2), watermarks, now: now)
@@ -55,5 +55,21 @@ struct ReadPositionsTests {
         let lag = positions.lag(
             of: report(watermark: 0, end: 1, outstanding: 1), Watermarks(low: 0, high: 2), now: now)
         #expect(lag.records == 1 && lag.seconds == 1)
+    }
+
+    /// A transaction's marker ends the log. The records that come after an idle minute are young.
+    @Test func idleTimeIsNoLag() {
+        var positions = ReadPositions()
+        let read = report(watermark: 40, end: 40, outstanding: 0)
+        positions.polled(3, timestamp: now, now: now)
+        positions.reachedEnd(3, 41, now: now + 10)
+        let later = now + 60_000
+        #expect(positions.lag(of: read, Watermarks(low: 0, high: 41), now: later).seconds == 0)
+        positions.look(read, Watermarks(low: 0, high: 41), now: later)
+        let lag = positions.lag(of: read, Watermarks(low: 0, high: 44), now: later + 500)
+        #expect(lag.records == 3 && lag.seconds == 0.5)
+        // Records that stay unread grow old.
+        positions.look(read, Watermarks(low: 0, high: 44), now: later + 1_000)
+        #expect(positions.lag(of: read, Watermarks(low: 0, high: 44), now: later + 9_000).seconds == 9)
     }
 }

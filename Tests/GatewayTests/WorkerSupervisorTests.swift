@@ -19,6 +19,7 @@ struct WorkerSupervisorTests {
         static let topicAuthorizationFailed: Int32 = 29
         static let invalidProducerEpoch: Int32 = 47
         static let transactionalIDAuthorizationFailed: Int32 = 53
+        static let fencedInstanceID: Int32 = 82
     }
 
     /// A supervisor on its own thread.
@@ -74,13 +75,17 @@ struct WorkerSupervisorTests {
         }
     }
 
-    private func run(_ bed: WorkerBed, transactions: Configuration.Store.Switch = .on) -> Run {
+    private func run(
+        _ bed: WorkerBed, transactions: Configuration.Store.Switch = .on,
+        _ change: (inout Configuration) -> Void = { _ in }
+    ) -> Run {
         let run = Run(
             bed.configuration {
                 $0.delivery.drainDeadline = .seconds(3)
                 $0.store = .init(
                     directory: bed.directory.file("store"), after: .seconds(1), changelog: .on,
                     transactions: transactions)
+                change(&$0)
             })
         bed.atEnd { run.end() }
         return run
@@ -182,6 +187,26 @@ struct WorkerSupervisorTests {
             #expect(!failure.startsOver)
             #expect(failure.reason.contains("TOPIC_AUTHORIZATION_FAILED"), "\(failure.reason)")
             #expect(failure.reason.contains(bed.kafka.topic("outcomes")), "\(failure.reason)")
+        }
+    }
+
+    /// Two workers with one name would fence each other for ever. The broker's answer to a heartbeat or a commit ends the
+    /// fenced one.
+    @Test(arguments: [EmbeddedCluster.Request.heartbeat, .offsetCommit])
+    func workerWhoseNameIsTakenEndsAndNamesTheSetting(request: EmbeddedCluster.Request) throws {
+        try withBed(embedsKafka: true) { bed in
+            let run = run(bed) {
+                $0.kafka.instanceID = "worker-0"
+                $0.store = nil
+            }
+            try bed.produce(20, seed: 55)
+            try bed.waitForOutcomes(20)
+            bed.kafka.embedded!.fail(request, with: Array(repeating: Code.fencedInstanceID, count: 20))
+            try bed.produce(20, seed: 56)
+            let failure = try #require(try run.wait().failure)
+            #expect(!failure.startsOver && run.begun == 1)
+            #expect(failure.reason.contains("kafka.instance-id"), "\(failure.reason)")
+            #expect(failure.reason.contains("FENCED_INSTANCE_ID"), "\(failure.reason)")
         }
     }
 

@@ -24,7 +24,8 @@ final class ReplicaGroup: Recorder {
     /// Partitions whose worker has not ended in order, so that the next worker repeats some jobs.
     private var isDisturbed: Set<Int32> = []
 
-    /// Whether an orderly hand-over repeats jobs: the embedded cluster refuses commits while members join.
+    /// Whether an orderly hand-over may repeat jobs: the embedded cluster refuses the last commit of a revocation when a
+    /// rebalance begins meanwhile, as among three workers.
     static let commitsAreRefused = TestKafka.realBrokers == nil
     /// Milliseconds. Kafka takes no less than 6 s by default; the embedded cluster waits for it in each rebalance.
     private static let sessionTimeout = TestKafka.realBrokers == nil ? 4_000 : 6_000

@@ -141,7 +141,7 @@ struct ReplicaTests {
             try group.waitUntilItWorks("one") { try load.tick(group, jobs: 1) }
             try group.waitForShares()
             try group.poll()
-            // Hand-overs may repeat jobs because the embedded cluster refuses commits while members join.
+            // Hand-overs may repeat jobs, see `commitsAreRefused`.
             let handedOver = Bed.hasTransactions ? .max : group.firstAssignment(after: resumed)
             let stale = group.history.arrivals[arrivals...].filter { $0.time < handedOver }
             let ended = Set(group.history.outcomes[..<outcomes].map(\.place))

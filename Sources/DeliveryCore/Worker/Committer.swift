@@ -65,6 +65,8 @@ public struct Committer: Sendable {
         /// Asks Kafka; ``Committer/answered(_:isAccepted:)`` with this ticket follows.
         case commit(CommitSet, ticket: UInt64)
         case ended(CommitSet, isAccepted: Bool)
+        /// The commit wasn't sent, because the client joins the group. The commit is to be repeated.
+        case held(CommitSet)
     }
 
     private let mode: StoreMode
@@ -88,10 +90,14 @@ public struct Committer: Sendable {
     private var membership: (set: CommitSet, ticket: UInt64)?
     /// Time before which no commit begins, because the group is in a rebalance, in nanoseconds of the monotonic clock.
     private var waitsUntil: UInt64 = 0
+    /// True from a commit that met a rebalance to the rebalance's end, or to a commit that Kafka takes.
+    private(set) var meetsRebalance = false
     private var actions: [Action] = []
 
     /// Nanoseconds after which commits resume without news of a rebalance.
     static let longestRebalance: UInt64 = 5_000_000_000
+    /// Nanoseconds from a commit that the client has held back to the next attempt.
+    static let holdPause: UInt64 = 50_000_000
 
     init(mode: StoreMode, shards: Int) {
         self.mode = mode
@@ -110,6 +116,9 @@ public struct Committer: Sendable {
     /// Returns whether the group may be asked. A commit that waits for acknowledgements is no obstacle, because
     /// acknowledgements may wait for the group's answer.
     func mayAsk(at now: UInt64) -> Bool { stage != .committing && membership == nil && now >= waitsUntil }
+
+    /// Returns whether commits wait for the end of a rebalance.
+    func waits(at now: UInt64) -> Bool { now < waitsUntil }
 
     /// Returns whether the ticket is of a question to the group.
     func isMembership(_ ticket: UInt64) -> Bool { membership?.ticket == ticket }
@@ -212,13 +221,35 @@ public struct Committer: Sendable {
             return actions.append(.ended(asked.set, isAccepted: isAccepted))
         }
         guard stage == .committing, ticket == issued else { return }
+        if isAccepted { meetsRebalance = false }
         endCommit(isAccepted: isAccepted)
     }
 
-    /// Delays commits until the outcome of a rebalance is known.
-    mutating func rebalanceBegan(at now: UInt64) { waitsUntil = now + Self.longestRebalance }
+    /// Takes back a commit that the client hasn't sent, because the client joins the group. An outdated generation
+    /// would cost the worker its partitions.
+    mutating func held(_ ticket: UInt64, at now: UInt64) {
+        waitsUntil = max(waitsUntil, now + Self.holdPause)
+        meetsRebalance = true
+        if let asked = membership, asked.ticket == ticket {
+            membership = nil
+            return actions.append(.held(asked.set))
+        }
+        guard stage == .committing, ticket == issued, let held = current else { return }
+        current = nil
+        stage = .idle
+        actions.append(.held(held))
+    }
 
-    mutating func rebalanceEnded() { waitsUntil = 0 }
+    /// Delays commits until the outcome of a rebalance is known.
+    mutating func rebalanceBegan(at now: UInt64) {
+        waitsUntil = now + Self.longestRebalance
+        meetsRebalance = true
+    }
+
+    mutating func rebalanceEnded() {
+        waitsUntil = 0
+        meetsRebalance = false
+    }
 
     private mutating func endCommit(isAccepted: Bool) {
         guard let ended = current else { return }

@@ -72,6 +72,9 @@ public struct Drain: Sendable {
 
     func isOver(at now: UInt64) -> Bool { now >= deadline }
 
+    /// Returns whether the last commit may wait longer for the end of a rebalance. Leaving the group waits for it, too.
+    func hasTime(at now: UInt64) -> Bool { stopsAt.map { now + Self.commitPatience < $0 } ?? false }
+
     var shardsHaveSettled: Bool { awaitedShards <= 0 && unsettledShards <= 0 }
 
     mutating func start(deadline length: UInt64, at now: UInt64) {

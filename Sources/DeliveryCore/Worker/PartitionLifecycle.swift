@@ -178,6 +178,14 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
     /// Point that the group had at the beginning, or was asked to take last; nil: no point is known.
     public var lastSent: CommitPoint? { sent }
 
+    /// Returns the point that the group has or was asked to take; without one, where a group without offsets begins to
+    /// read. Nil when that isn't known.
+    func pointSoFar(readsFromBeginning: Bool) -> CommitPoint? {
+        if let sent { return sent }
+        if readsFromBeginning { return CommitPoint(offset: 0, metadata: "") }
+        return earlierFrom == .max ? nil : CommitPoint(offset: earlierFrom, metadata: "")
+    }
+
     /// Returns the point to commit now.
     func commitPoint() -> CommitPoint {
         let (offset, metadata) = tracker.commitPoint()

@@ -15,7 +15,7 @@ extension WorkerMachine {
 
     /// Begins the commit for which a revocation or the worker's end waits.
     mutating func beginWaitingCommit() {
-        guard committer.isIdle else { return }
+        guard committer.isIdle, !committer.waits(at: now) else { return }
         if let revocation, revocation.stage == .committing {
             let indices = revocation.partitions.compactMap { partitions.index(ofPartition: $0) }
             for index in indices { partitions[index].commitAgain() }
@@ -62,6 +62,7 @@ extension WorkerMachine {
                 }
                 act(.commit(set, ticket: ticket))
             case .ended(let set, let isAccepted): commitEnded(set, isAccepted: isAccepted)
+            case .held(let set): commitHeld(set)
             }
         }
     }
@@ -76,13 +77,41 @@ extension WorkerMachine {
                 note(.commitFailed(fault))
             }
         }
-        // librdkafka 2.0 considers all partitions lost when a commit shows it a new generation (its issue 4059). The
-        // next commit therefore waits for the result of the rebalance.
+        // Each commit is refused until the rebalance has ended.
         if fault?.traits.contains(.rebalance) == true { committer.rebalanceBegan(at: now) }
         committer.answered(ticket, isAccepted: fault == nil)
         followCommitter()
         if let fault { checkMetadata(fault) }
         afterProgress()
+    }
+
+    /// Takes the report that the client has sent no commit, because it joins the group anew. The commit is repeated
+    /// until the client sends it: no commit may reach the group in a generation that has passed.
+    public mutating func commitHeld(_ ticket: UInt64, at now: UInt64) {
+        self.now = max(self.now, now)
+        committer.held(ticket, at: now)
+        followCommitter()
+        afterProgress()
+    }
+
+    /// Prepares the repetition of a commit that wasn't sent.
+    private mutating func commitHeld(_ set: Committer.CommitSet) {
+        returnDeletes(set, isAccepted: false)
+        if set.kind != .membership { commitAllAgain() }
+        switch set.kind {
+        // The next tick tries again.
+        case .periodic: lastCommit = now - min(now, settings.commitInterval)
+        case .revocation: revocation?.isIssued = false
+        case .membership, .last: break
+        }
+    }
+
+    private mutating func returnDeletes(_ set: Committer.CommitSet, isAccepted: Bool) {
+        for deletes in set.deletes {
+            guard let index = partitions.index(ofSlot: deletes.slot) else { continue }
+            partitions[index].deletesEnded(deletes.number, isAccepted: isAccepted)
+            followDeletes(index)
+        }
     }
 
     /// Follows up on a commit that has ended.
@@ -91,11 +120,7 @@ extension WorkerMachine {
             guard partitions.index(ofSlot: part.slot) != nil else { continue }
             act(.advanceCommitted(slot: part.slot, part.point.offset))
         }
-        for deletes in set.deletes {
-            guard let index = partitions.index(ofSlot: deletes.slot) else { continue }
-            partitions[index].deletesEnded(deletes.number, isAccepted: isAccepted)
-            followDeletes(index)
-        }
+        returnDeletes(set, isAccepted: isAccepted)
         if isAccepted, !set.parts.isEmpty { confirmMembership(requestedAt: set.requestedAt) }
         if !isAccepted, set.kind != .membership { commitAllAgain() }
         switch set.kind {
@@ -105,7 +130,9 @@ extension WorkerMachine {
             guard revocation?.isIssued == true else { return beginWaitingCommit() }
             if !isAccepted { note(.lastCommitFailed) }
             finishRevocation(isCommitted: isAccepted)
-        case .last: lastCommitEnded(isAccepted: isAccepted)
+        case .last:
+            // A commit that meets a rebalance is repeated after the rebalance, while time is left.
+            if isAccepted || !committer.waits(at: now) { lastCommitEnded(isAccepted: isAccepted) }
         }
     }
 
@@ -222,7 +249,9 @@ extension WorkerMachine {
         lastCommit = now
         finishedSinceCommit = 0
         transactions!.offsetsSent(parts, at: now)
-        act(.sendOffsets(parts))
+        // Kafka checks the membership only of a transaction with offsets. The store can have items of a partition of
+        // which the group has no offset and no record was read.
+        act(.sendOffsets(parts.isEmpty ? membershipParts() : parts))
     }
 
     private mutating func transactionCommitted() {
@@ -284,17 +313,19 @@ extension WorkerMachine {
             drain.phase <= .draining
         else { return }
         var set = Committer.CommitSet(.membership)
-        for index in partitions.indices {
-            // Where nothing is committed yet, offset 0 is committed, if a group without offsets reads from there.
-            guard
-                let point = partitions[index].lastSent
-                    ?? (settings.readsFromBeginning ? .init(offset: 0, metadata: "") : nil)
-            else { continue }
-            set.parts.append(
-                .init(slot: partitions[index].slot, partition: partitions[index].partition, point: point))
-        }
+        set.parts = membershipParts()
         committer.ask(set, at: now)
         followCommitter()
+    }
+
+    /// Returns points that say nothing new, so that the group checks the membership. Where nothing is committed yet,
+    /// the point is where reading began: offset 0, or the end of the log.
+    private func membershipParts() -> [Committer.CommitSet.Part] {
+        partitions.indices.compactMap { index in
+            partitions[index].pointSoFar(readsFromBeginning: settings.readsFromBeginning).map {
+                .init(slot: partitions[index].slot, partition: partitions[index].partition, point: $0)
+            }
+        }
     }
 
     /// Notes that a shard has done everything that it was asked for before.

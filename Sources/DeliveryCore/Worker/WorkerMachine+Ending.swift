@@ -65,7 +65,8 @@ extension WorkerMachine {
             if drain.unreported == 0 || drain.isOver(at: now) { beginLastCommit() }
         case .lastCommit:
             beginWaitingCommit()
-            if drain.phase == .lastCommit, drain.isOver(at: now) { lastCommitEnded(isAccepted: false) }
+            let isOver = drain.isOver(at: now) && !(committer.meetsRebalance && drain.hasTime(at: now))
+            if drain.phase == .lastCommit, isOver { lastCommitEnded(isAccepted: false) }
         case .lastDeletes: if drain.isOver(at: now) { leave() }
         }
     }

@@ -281,7 +281,12 @@ extension WorkerMachine {
             self.revocation!.stage = .committing
             self.revocation!.deadline = now + Drain.commitPatience
             beginWaitingCommit()
-        case .committing: if now >= revocation.deadline { finishRevocation(isCommitted: false) }
+        case .committing:
+            if now >= revocation.deadline {
+                finishRevocation(isCommitted: false)
+            } else if !revocation.isIssued {
+                beginWaitingCommit()
+            }
         }
     }
 

@@ -401,6 +401,11 @@ public struct WorkerMachine: ~Copyable {
             fail(.producer, fault)
             return .done
         }
+        // Whoever owns a removed partition now repeats its jobs. A late outcome of this worker would be a second one.
+        guard partitions.index(ofSlot: record.partitionSlot) != nil else {
+            if !isOffsetDone { finishOrphans(of: record.partitionSlot, 1) }
+            return .done
+        }
         if fault.traits.contains(.retriable) { return .produceAgain(omitsValue: false) }
         // A dead letter that is larger with its headers than the broker accepts is produced without its value.
         if hasValue, fault.traits.contains(.tooLarge) { return .produceAgain(omitsValue: true) }

@@ -48,6 +48,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     /// The store's last failure; nil while the store works.
     private(set) var storeFailure: RetryStoreError?
     private var readPositions = ReadPositions()
+    /// Ticks until the next look at the lag.
+    private var ticksToLook = 0
     /// librdkafka's last statistics by client.
     private(set) var statistics: [String: String] = [:]
     /// Nil when librdkafka itself goes on fetching in time.
@@ -247,6 +249,16 @@ final class Intake: TimerHandler, @unchecked Sendable {
         return readPositions.lag(of: report, watermarks, now: wallClockMilliseconds())
     }
 
+    /// Looks every second how far the reading is behind.
+    private func lookAtLag() {
+        ticksToLook = ticksToLook > 0 ? ticksToLook - 1 : 9
+        guard ticksToLook == 0 else { return }
+        for report in partitionReports() {
+            let watermarks = consumer.watermarks(of: TopicPartition(report.topic, report.partition))
+            readPositions.look(report, watermarks, now: wallClockMilliseconds())
+        }
+    }
+
     /// Keeps the statistics that a producer of the worker reported.
     func note(statistics text: String, of client: String) { statistics[client] = text }
 
@@ -386,7 +398,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         machine.tick(
             at: DeliveryTime(wallMilliseconds: wallClockMilliseconds(), monotonicNanoseconds: time))
         act()
-        if machine.phase > .running { serveEvents() }
+        if machine.phase > .running { serveEvents() } else { lookAtLag() }
     }
 
     private func armWakeTimer() {
@@ -438,7 +450,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
                 metadata: ["facility": "\(line.facility)", "text": "\(line.message)"])
         case .statistics(let text): note(statistics: text, of: "consumer")
         case .endOfPartition(let partition, let offset):
-            readPositions.reachedEnd(partition.partition, offset)
+            readPositions.reachedEnd(partition.partition, offset, now: wallClockMilliseconds())
         }
         act()
     }
@@ -574,6 +586,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     }
 
     private func commit(_ set: Committer.CommitSet, _ ticket: UInt64) {
+        guard !consumer.holdsCommits else { return machine.commitHeld(ticket, at: time) }
         do throws(KafkaError) {
             tickets[try consumer.commit(offsets(set.parts))] = ticket
         } catch {
@@ -638,10 +651,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     private func sendOffsets(_ parts: [Committer.CommitSet.Part]) {
         do throws(KafkaError) {
-            let group =
-                try parts.isEmpty
-                ? ConsumerGroupMetadata(unfencedGroup: consumer.group) : consumer.groupMetadata()
-            try transactional?.sendOffsets(offsets(parts), group: group)
+            try transactional?.sendOffsets(offsets(parts), group: consumer.groupMetadata())
         } catch {
             machine.offsetsRefused(KafkaFault(error), at: time)
         }

@@ -9,6 +9,8 @@ struct ReadPositions {
         var timestamp: Int64?
         /// End of the log that the reading has reached; 0 before.
         var end: Int64 = 0
+        /// Last time at which no record lay ahead, in milliseconds since the epoch; nil before the first.
+        var caughtUpAt: Int64?
     }
 
     private var positions: [Int32: Position] = [:]
@@ -24,8 +26,16 @@ struct ReadPositions {
     }
 
     /// Records that the reading has reached the log's end.
-    mutating func reachedEnd(_ partition: Int32, _ offset: Int64) {
+    mutating func reachedEnd(_ partition: Int32, _ offset: Int64, now: Int64) {
         positions[partition, default: Position()].end = offset
+        positions[partition]!.caughtUpAt = now
+    }
+
+    /// Looks whether records lie ahead of a partition's reading. To be called every second, so that the time without
+    /// records counts as no lag once a record comes.
+    mutating func look(_ report: PartitionReport, _ watermarks: Watermarks?, now: Int64) {
+        guard watermarks != nil, lag(of: report, watermarks, now: now).records == 0 else { return }
+        positions[report.partition, default: Position()].caughtUpAt = now
     }
 
     /// Returns the distance of a partition's reading from the end of its log, as of the last fetch.
@@ -42,7 +52,10 @@ struct ReadPositions {
         // The reading is at the end, and nothing is outstanding: no record lies between.
         let isDone = records == 0 && report.outstanding == 0
         var seconds = 0.0
-        if records > 0, let timestamp = position.timestamp { seconds = Double(max(0, now - timestamp)) / 1e3 }
+        // Records ahead are younger than the last polled record, and than the last time without records ahead.
+        if records > 0, let timestamp = position.timestamp {
+            seconds = Double(max(0, now - max(timestamp, position.caughtUpAt ?? timestamp))) / 1e3
+        }
         return PartitionLag(
             partition: report.partition, records: records,
             uncommitted: isDone ? 0 : max(0, watermarks.high - first), seconds: seconds)

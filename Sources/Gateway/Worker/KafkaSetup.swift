@@ -29,6 +29,8 @@ struct KafkaSetup {
             (name: "session.timeout.ms", value: "10000"),
             // Longest time until the others know that a worker has left; librdkafka's own default is 3 s.
             (name: "heartbeat.interval.ms", value: "500"),
+            // Longest time until new partitions of the jobs topic are read; librdkafka's own default is 5 min.
+            (name: "topic.metadata.refresh.interval.ms", value: "10000"),
             (name: "statistics.interval.ms", value: Self.statisticsInterval),
             // The end of a log is known beyond its last record too: transactions leave marks that are no records.
             (name: "enable.partition.eof", value: "true"),

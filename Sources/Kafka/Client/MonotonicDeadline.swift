@@ -14,7 +14,8 @@ struct MonotonicDeadline {
         return now >= nanoseconds ? 0 : Int32((nanoseconds - now + 999_999) / 1_000_000)
     }
 
-    private static var now: UInt64 {
+    /// Nanoseconds of the monotonic clock.
+    static var now: UInt64 {
         var time = timespec()
         clock_gettime(CLOCK_MONOTONIC, &time)
         return UInt64(time.tv_sec) * 1_000_000_000 + UInt64(time.tv_nsec)

@@ -19,6 +19,9 @@ final class ConsumerContext {
     var pending = Pending.none
     /// Partitions that the group has assigned, including partitions that aren't read yet.
     var granted: Set<TopicPartition> = []
+    /// Requests to the group. The context keeps the watch, because the context outlives the client.
+    let watch = JoinWatch()
+    var hold = CommitHold()
     /// Whether the group has ever assigned or revoked partitions of this member.
     var hasRebalanced = false
     /// Whether the consumer is closing: rebalances are then answered here at once and not reported.
@@ -37,6 +40,7 @@ final class ConsumerContext {
     }
 
     func install(in configuration: OpaquePointer) {
+        watch.install(in: configuration)
         rd_kafka_conf_set_opaque(configuration, Unmanaged.passUnretained(self).toOpaque())
         rd_kafka_conf_set_rebalance_cb(configuration) { client, code, partitions, opaque in
             guard let client, let partitions else { return }
@@ -87,7 +91,10 @@ final class ConsumerContext {
             return emit(.endOfPartition(partition, offset: message.pointee.offset))
         }
         let text = rd_kafka_message_errstr(message).map { String(cString: $0) }
-        if let partition {
+        if code == RD_KAFKA_RESP_ERR__FATAL, let client {
+            // A fatal error of a consumer arrives as a message, and its cause is asked for.
+            emit(.error(clientError(client, code.rawValue, nil)))
+        } else if let partition {
             emit(.partitionError(partition, KafkaError(code, "read \(partition)", detail: text)))
         } else {
             emit(.error(KafkaError(code, "consume", detail: text)))

@@ -1,6 +1,17 @@
 import CRdkafka
 
 extension KafkaConsumer {
+    /// Whether a commit has to wait, because this member joins the group anew or may be about to. A broker reads such a
+    /// commit after the group has its next generation, and refuses the commit (`ILLEGAL_GENERATION`). librdkafka before
+    /// 2.8.3 then gives all partitions up, though they are still this member's (its CHANGELOG, #4059).
+    ///
+    /// True from the request to join until the rebalance event that follows, and for a moment after each heartbeat.
+    public var holdsCommits: Bool {
+        context.hold.isOn(
+            joins: context.watch.joins, heartbeatAnsweredAt: context.watch.heartbeatAnsweredAt,
+            at: MonotonicDeadline.now)
+    }
+
     /// Commits offsets of this group, with metadata.
     ///
     /// Asynchronous: returns at once; `KafkaConsumerEvent.committed` reports the result with the returned reference.

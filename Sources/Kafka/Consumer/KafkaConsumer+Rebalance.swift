@@ -115,6 +115,7 @@ extension ConsumerContext {
         _ list: UnsafeMutablePointer<rd_kafka_topic_partition_list_t>
     ) {
         hasRebalanced = true
+        hold.rebalanced(joins: watch.joins)
         // The list belongs to librdkafka and is valid only during the callback.
         let named = PartitionList.elements(list).map { TopicPartition($0) }
         let partitions = named.filter { TopicPartition.numbers.contains($0.partition) }
@@ -189,6 +190,7 @@ extension ConsumerContext {
             }
             for partition in partitions { table.unassign(partition) }
             granted.subtract(partitions)
+            hold.revoked(joins: watch.joins, at: MonotonicDeadline.now)
         } else {
             let code = rd_kafka_assign(client, nil)
             if code != RD_KAFKA_RESP_ERR_NO_ERROR { return KafkaError(code, "unassign partitions") }

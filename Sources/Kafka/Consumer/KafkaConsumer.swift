@@ -66,6 +66,10 @@ public final class KafkaConsumer {
         self.context = context
         offsets = GroupOffsets(client: client, group: group)
         context.client = client
+        if let interval = properties["heartbeat.interval.ms"].flatMap({ UInt64($0) }) {
+            // librdkafka has accepted the value, which is at most an hour.
+            context.hold = CommitHold(heartbeatMilliseconds: min(interval, 3_600_000))
+        }
         // All of the client's events enter the one queue that poll serves.
         _ = rd_kafka_poll_set_consumer(client)
         _ = rd_kafka_set_log_queue(client, nil)

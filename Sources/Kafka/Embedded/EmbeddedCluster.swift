@@ -153,6 +153,8 @@ public final class EmbeddedCluster: Sendable {
         case listOffsets = 2
         case offsetCommit = 8
         case findCoordinator = 10
+        case joinGroup = 11
+        case heartbeat = 12
         case initProducerID = 22
         case addPartitionsToTransaction = 24
         case addOffsetsToTransaction = 25

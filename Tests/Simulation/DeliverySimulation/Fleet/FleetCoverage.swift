@@ -161,7 +161,7 @@ public enum FleetMilestone: Int, CaseIterable, Sendable {
         lastCommitFailed, lastOffsetsUnsafe, transactionAborted, lastTransactionOpen, storeFailed, storeWorks,
         membershipInDoubt, drainDeadline, failed, stopsAtOnce, partitionLost, secondOutcome, logWentBack
     // Orders of the worker.
-    case relieved, checkpoint, membershipAsked, dueHanded, suspendedHanded, removedFromStore
+    case relieved, checkpoint, membershipAsked, commitHeld, dueHanded, suspendedHanded, removedFromStore
     // The order of records.
     case gaveBack, released, armTimer, refused, droppedChange, recordFailed, resumed
     // Devices whose items are in the store.

@@ -187,6 +187,7 @@ extension FleetExpectation {
             plain,
             [
                 .producedAgain, .producedWithoutValue, .commitFailed, .lastCommitFailed, .membershipAsked,
+                .commitHeld,
             ]
         ),
         (

@@ -318,6 +318,11 @@ final class WorkerProcess {
             guard let index = commits.firstIndex(where: { $0.reference == reference }) else { break }
             let ticket = commits.remove(at: index).ticket
             world.note("process # has an answer to a commit, failed #", serial, failure == nil ? 0 : 1)
+            if kafka.losesByCommit(client) {
+                world.broken(
+                    .noDuplicate,
+                    "process \(serial) loses its partitions by a commit of an earlier generation")
+            }
             machine.committed(ticket, fault: failure.map { .of($0) }, at: now)
         case .fetchedCommitted(let reference, let offsets, let failure):
             guard let index = fetches.firstIndex(where: { $0.reference == reference }) else { break }
@@ -353,6 +358,10 @@ final class WorkerProcess {
                 word.place(world), isOffsetDone: word.isOffsetDone, .of(failure), topic: topic,
                 hasValue: report.topic == .deadLetters && !word.isOmitted, at: world.now)
             if case .produceAgain(let omitsValue) = fate {
+                if committed[word.place(world).partitionSlot] == nil {
+                    world.broken(
+                        .oneOutcome, "process \(serial) repeats an outcome of a partition it has lost")
+                }
                 world.coverage.reached(omitsValue ? .producedWithoutValue : .producedAgain)
                 produceAgain(word, report, omitsValue)
             }
@@ -422,6 +431,11 @@ final class WorkerProcess {
             kafka.read(client, begins.map { (Int($0.partition), $0.offset) })
         case .unassign: kafka.unassign(client)
         case .commit(let set, let ticket):
+            guard !kafka.holdsCommits(client) else {
+                world.coverage.reached(.commitHeld)
+                machine.commitHeld(ticket, at: world.now)
+                return
+            }
             for part in set.parts {
                 world.note(
                     "process # asks to commit offset # of partition #", serial, Int(part.point.offset),
@@ -507,7 +521,7 @@ final class WorkerProcess {
                 "process # sends offset # of partition #", serial, Int(part.point.offset), Int(part.partition)
             )
         }
-        guard let membership = parts.isEmpty ? .unfenced : kafka.membership(client) else {
+        guard let membership = kafka.membership(client) else {
             machine.offsetsRefused(.of(.unknownMember), at: world.now)
             return observe()
         }

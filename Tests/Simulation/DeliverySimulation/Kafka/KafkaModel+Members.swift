@@ -23,14 +23,16 @@ struct KafkaConsumerState {
     var owned = PartitionSet()
     var pending = Pending.none
     var pendingSet = PartitionSet()
-    /// Partitions to be assigned after a revocation.
-    var addedNext = PartitionSet()
+    /// Partitions to be assigned after a revocation, possibly none; nil: no assignment follows.
+    var addedNext: PartitionSet?
     var rejoins = false
     /// True when the membership was lost before an event was answered.
     var isLostAfter = false
     var answeredAt: UInt64 = 0
     var awaitsHeartbeat = false
     var heartbeatEpoch: Int32 = 0
+    /// True when a commit of an earlier generation has cost the client its partitions.
+    var losesByCommit = false
 }
 
 extension KafkaModel {
@@ -64,6 +66,16 @@ extension KafkaModel {
         return (state == .syncing || state == .joining)
             && now - clients[id].consumer.answeredAt > 1_000_000_000
     }
+
+    /// Whether a commit has to wait, because the client joins the group or is about to.
+    func holdsCommits(_ id: ClientID) -> Bool {
+        let consumer = clients[id].consumer
+        return consumer.joinState == .joining || consumer.joinState == .syncing
+            || (consumer.rejoins && consumer.pending != .revoke)
+    }
+
+    /// Whether the client has lost its partitions by a commit that it has sent while it joined.
+    func losesByCommit(_ id: ClientID) -> Bool { clients[id].consumer.losesByCommit }
 
     /// Partitions that the client has taken and not given back.
     func owned(_ id: ClientID) -> PartitionSet { clients[id].consumer.owned }
@@ -228,9 +240,11 @@ extension KafkaModel {
             client.consumer.isLostAfter = false
             return lose(client)
         }
-        let added = client.consumer.addedNext
-        client.consumer.addedNext = []
-        if !added.isEmpty { return emit(client, .assign, added) }
+        if let added = client.consumer.addedNext {
+            // The first round of a cooperative rebalance ends with an assignment, even of nothing. The second follows.
+            client.consumer.addedNext = nil
+            return emit(client, .assign, added)
+        }
         if client.consumer.rejoins || client.consumer.joinState == .none { sendJoin(client) }
     }
 
@@ -254,7 +268,7 @@ extension KafkaModel {
             return
         }
         client.consumer.assigned = []
-        client.consumer.addedNext = []
+        client.consumer.addedNext = nil
         guard client.consumer.owned.isEmpty else { return emit(client, .lost, client.consumer.owned) }
         sendJoin(client)
     }
@@ -331,6 +345,10 @@ extension KafkaModel {
             client.consumer.member == membership.member, client.consumer.joinState != .none
         else { return }
         if failure == .unknownMember { client.consumer.member = 0 }
+        // The client has sent the commit between the request to join and its answer.
+        if failure == .illegalGeneration, client.consumer.generation > membership.generation {
+            client.consumer.losesByCommit = true
+        }
         // Loses partitions of a newer generation as well, as librdkafka does.
         lose(client)
     }

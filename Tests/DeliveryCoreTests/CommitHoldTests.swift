@@ -1,0 +1,111 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+/// Commits that the client holds back, because a commit of an earlier generation would cost the worker its partitions.
+@Suite struct CommitHoldTests {
+    private func finished(_ mode: StoreMode = .none) -> WorkerScript {
+        let script = WorkerScript(mode)
+        script.assign([0], offset: 3)
+        _ = script.take(3)
+        script.deliver(3)
+        return script
+    }
+
+    @Test func heldCommitIsRepeatedUntilItIsSent() throws {
+        let script = finished()
+        script.pass(WorkerScript.second)
+        let first = try #require(script.tick().compactMap(\.commit).first)
+        script.apply { $0.commitHeld(first.ticket, at: $1) }
+        // A hold is no failure.
+        #expect(script.read { $0.counters.commitErrors } == 0)
+        let second = try #require(script.passTicks().compactMap(\.commit).first)
+        #expect(second.ticket != first.ticket && second.set == first.set.requested(at: second.set))
+        script.apply { $0.committed(second.ticket, fault: nil, at: $1) }
+        #expect(script.passTicks().allSatisfy { $0.commit == nil })
+    }
+
+    /// The partition is given back only when its last offset is committed.
+    @Test func revocationWaitsForItsHeldCommit() throws {
+        let script = finished()
+        script.apply { $0.revoked([0], isLost: false, at: $1) }
+        let first = try #require(
+            script.reportAll { _ in .abandoned([SlotCount(slot: 0, count: 0)]) }.compactMap(\.commit).first)
+        #expect(first.set.kind == .revocation)
+        let held = script.apply { $0.commitHeld(first.ticket, at: $1) }
+        #expect(!held.contains { if case .unassign = $0 { true } else { false } })
+        let again = try #require(script.passTicks(2).compactMap(\.commit).first)
+        #expect(again.set.kind == .revocation && again.set.parts.map(\.point.offset) == [4])
+        let done = script.apply { $0.committed(again.ticket, fault: nil, at: $1) }
+        #expect(done.contains { if case .unassign([0]) = $0 { true } else { false } })
+    }
+
+    /// The end of a worker waits for the rebalance, longer than for an answer of Kafka, while the drain has time.
+    @Test func lastCommitWaitsForTheRebalance() throws {
+        let script = finished()
+        script.apply { $0.stop(at: $1) }
+        script.reportAll { _ in .drained(0) }
+        script.reportAll { _ in .settledAll }
+        script.reportAll { shard in
+            .finished(
+                ShardEnding(
+                    flush: ShardFlush(epoch: ChangeEpoch(shard: UInt16(shard), epoch: 0)), produced: 0,
+                    changesLeft: 0, isTorn: false))
+        }
+        var last = try #require(script.polled().compactMap(\.commit).first)
+        #expect(last.set.kind == .last)
+        for _ in 0..<50 {
+            script.apply { $0.commitHeld(last.ticket, at: $1) }
+            last = try #require(script.passTicks(1).compactMap(\.commit).first)
+        }
+        let done = script.apply { $0.committed(last.ticket, fault: nil, at: $1) }
+        #expect(done.contains { if case .close = $0 { true } else { false } })
+        #expect(!script.actions.contains(.note(.lastCommitFailed)))
+    }
+
+    /// Whoever owns the partition now repeats its jobs.
+    @Test func outcomeOfRemovedPartitionIsNotProducedAgain() {
+        let script = WorkerScript()
+        script.assign([0], offset: 3)
+        _ = script.take(3)
+        let place = RecordPlace(partitionSlot: 0, offset: 3)
+        func lost() -> WorkerMachine.LostFate {
+            var fate = WorkerMachine.LostFate.done
+            script.apply { machine, now in
+                fate = machine.lost(
+                    place, isOffsetDone: false, KafkaFault("away", .retriable), topic: "outcomes",
+                    hasValue: false, at: now)
+            }
+            return fate
+        }
+        #expect(lost() == .produceAgain(omitsValue: false))
+        script.apply { $0.revoked([0], isLost: true, at: $1) }
+        #expect(lost() == .done)
+    }
+
+    /// The store has items of a partition of which the group has no offset, and no record was read.
+    @Test func transactionWithoutOffsetsStillAsksTheGroup() throws {
+        let script = WorkerScript(.transactions)
+        script.step(.initialize)
+        script.step(.begin)
+        script.assign([0])
+        script.deliver(7, isStored: true, isOffsetDone: true)
+        script.pass(WorkerScript.second)
+        script.apply { $0.wake(at: $1) }
+        guard case .sendOffsets(let parts)? = script.freezeAll(1, produced: 1).last else {
+            Issue.record("no offsets are sent")
+            return
+        }
+        #expect(parts.map(\.point.offset) == [0])
+    }
+}
+
+extension Committer.CommitSet {
+    /// The same commit, asked for when the other one was.
+    fileprivate func requested(at other: Committer.CommitSet) -> Committer.CommitSet {
+        var set = self
+        set.requestedAt = other.requestedAt
+        return set
+    }
+}
