@@ -24,8 +24,8 @@ public final class TestKafka {
     }
 
     /// - Parameters:
-    ///   - topics: base names with their partitions; ``topic(_:)`` returns the real names. `changelog` and
-    ///     `switches` are compacted on real brokers.
+    ///   - topics: base names with their partitions; ``topic(_:)`` returns the real names. `changelog`, `switches` and
+    ///     ledgers are compacted on real brokers.
     ///   - isOwn: excludes the brokers of the environment, for a test that suspends Kafka.
     public init(_ topics: [(name: String, partitions: Int)], isOwn: Bool = false) throws {
         let suffix = String(UInt64.random(in: .min ... .max), radix: 36)
@@ -41,6 +41,7 @@ public final class TestKafka {
                     NewTopic(
                         "\($0.name)-\(suffix)", partitions: $0.partitions,
                         configuration: ["changelog", "switches"].contains($0.name)
+                            || $0.name.hasSuffix("ledger")
                             ? [(name: "cleanup.policy", value: "compact")] : [])
                 })
             return
@@ -217,9 +218,21 @@ public final class TopicReader {
     private let consumer: KafkaConsumer
     private let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 1000)
     public private(set) var records: [ReadRecord] = []
+    private let ends: Ends
+
+    /// Partitions that were read to their ends, which the events of a poll add.
+    private final class Ends {
+        var partitions: Set<Int32> = []
+    }
 
     public init(_ kafka: TestKafka, _ topic: String, partitions: Int) throws {
-        consumer = try KafkaConsumer(properties: kafka.clientProperties, topics: []) { _ in }
+        var properties = kafka.clientProperties
+        properties["enable.partition.eof"] = "true"
+        let ends = Ends()
+        self.ends = ends
+        consumer = try KafkaConsumer(properties: properties, topics: []) { event in
+            if case .endOfPartition(let partition, _) = event { ends.partitions.insert(partition.partition) }
+        }
         // Not `.beginning`: librdkafka 2.0.2 would ask for its offset, and a broker may not know the new topic yet.
         // Then `rd_kafka_destroy` may not return (librdkafka's issue 3470).
         try consumer.assign(
@@ -232,6 +245,9 @@ public final class TopicReader {
         consumer.close()
         buffer.deallocate()
     }
+
+    /// Number of partitions that were read to their ends at least once. Offsets count no records: transactions take some.
+    public var endedCount: Int { ends.partitions.count }
 
     /// Appends new records to ``records``.
     public func poll() {

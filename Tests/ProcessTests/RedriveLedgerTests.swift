@@ -4,246 +4,205 @@ import Testing
 
 @testable import sluice
 
-private func apply(_ ledger: inout RedriveLedger, _ key: String, _ value: String?) {
-    apply(&ledger, key, value.map { Array($0.utf8) }, 0)
+private let firstID = "123e4567-e89b-12d3-a456-426614174000"
+private let secondID = "123e4567-e89b-12d3-a456-426614174001"
+
+/// Returns the facts of an outcome at a place, of a job at a source.
+private func facts(
+    _ at: String, _ source: String, id: String? = nil, created: Int64? = nil, pushed: String = "",
+    kind: String = "undeliverable"
+) throws -> RedriveFacts {
+    var made = RedriveFacts(
+        try outcome(source, id: id ?? firstID, created: created ?? 1_000, more: pushed, kind: kind),
+        place: try place(at), timestampMilliseconds: 5, apps: redriveApps)
+    if id == nil { made.apnsID = nil }
+    if created == nil { made.createdMilliseconds = nil }
+    return made
 }
 
-private func apply(_ ledger: inout RedriveLedger, _ key: String, _ value: [UInt8]?, _ partition: Int32) {
-    Array(key.utf8).withUnsafeBytes { key in
-        guard let value else { return ledger.apply(key: key, value: nil, partition: partition) }
-        value.withUnsafeBytes { ledger.apply(key: key, value: $0, partition: partition) }
-    }
+private func outcome(
+    _ source: String, id: String = firstID, created: Int64 = 1_000, more: String = "",
+    kind: String = "accepted"
+) throws -> OutcomeSummary {
+    let address = try place(source)
+    let json = """
+        {"outcome":"\(kind)","device-token":"0A0a","topic":"a.b","apns-id":"\(id)","attempts":0,\
+        "source":{"topic":"\(address.topic)","partition":\(address.partition),"offset":\(address.offset)}\(more),\
+        "created-at":\(created),"polled-at":1,"finished-at":1}
+        """
+    return try #require(OutcomeSummary(json: Array(json.utf8)))
 }
 
 @Suite("Redrive: ledger")
 struct RedriveLedgerTests {
-    private static func entry(_ state: RedriveState, _ source: String) throws -> String {
-        let entry = RedriveEntry(
-            state: state, source: try place(source), destination: "jobs", atMilliseconds: 1, run: "r\"1")
-        return String(decoding: entry.json, as: UTF8.self)
+    private func apply(_ ledger: inout RedriveLedger, _ key: String, _ value: [UInt8]?) {
+        Array(key.utf8).withUnsafeBytes { key in
+            guard let value else { return ledger.apply(key: key, value: nil) }
+            value.withUnsafeBytes { ledger.apply(key: key, value: $0) }
+        }
     }
 
-    @Test func aFreshPlaceIsSentOnceARun() throws {
+    private func entry(_ source: String, id: String? = nil, created: Int64? = nil) throws -> [UInt8] {
+        RedriveEntry(
+            source: try place(source),
+            identity: RedriveIdentity(
+                apnsID: id.flatMap { APNSID(text: $0) }, createdMilliseconds: created),
+            destination: "jobs", atMilliseconds: 1, run: "r\"1"
+        ).json
+    }
+
+    @Test func aJobIsTakenOnceARun() throws {
         var ledger = RedriveLedger()
-        #expect(ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/7")) == .send)
-        #expect(ledger.decide(place: try place("dl/0/2"), source: try place("jobs/0/7")) == .sameJob)
-        #expect(ledger.decide(place: try place("dl/0/3"), source: try place("jobs/0/8")) == .send)
+        #expect(ledger.take(try facts("dl/0/1", "jobs/0/7")))
+        #expect(!ledger.take(try facts("dl/0/2", "jobs/0/7", id: firstID)))
+        #expect(ledger.take(try facts("dl/0/3", "jobs/0/8")))
+        // Identifiers that follow from the place are the same for two jobs of a topic that was created anew.
+        #expect(ledger.take(try facts("o/0/1", "jobs/0/9", id: firstID, created: 1_000)))
+        #expect(ledger.take(try facts("o/0/2", "jobs/0/9", id: firstID, created: 2_000)))
+        #expect(ledger.take(try facts("o/0/3", "jobs/0/9", id: secondID, created: 1_000)))
+        #expect(!ledger.take(try facts("o/0/4", "jobs/0/9", id: secondID, created: 1_000)))
     }
 
     @Test func entriesOfEarlierRunsDecide() throws {
         var ledger = RedriveLedger()
-        apply(&ledger, "dl/0/1", try Self.entry(.done, "jobs/0/1"))
-        apply(&ledger, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
-        apply(&ledger, "dl/0/3", try Self.entry(.intent, "jobs/0/3"))
-        apply(&ledger, "dl/0/3", try Self.entry(.done, "jobs/0/3"))
-        apply(&ledger, "dl/0/4", try Self.entry(.intent, "jobs/0/4"))
-        apply(&ledger, "dl/0/4", try Self.entry(.failed, "jobs/0/4"))
-        apply(&ledger, "dl/0/5", try Self.entry(.done, "jobs/0/5"))
+        apply(&ledger, "dl/0/1", try entry("jobs/0/1"))
+        apply(&ledger, "dl/0/5", try entry("jobs/0/5"))
         apply(&ledger, "dl/0/5", nil)
-        #expect(ledger.count == 4)
-        #expect(ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/1")) == .redriven)
-        #expect(ledger.decide(place: try place("dl/0/2"), source: try place("jobs/0/2")) == .inDoubt)
-        #expect(ledger.decide(place: try place("dl/0/3"), source: try place("jobs/0/3")) == .redriven)
-        #expect(ledger.decide(place: try place("dl/0/4"), source: try place("jobs/0/4")) == .send)
-        #expect(ledger.decide(place: try place("dl/0/5"), source: try place("jobs/0/5")) == .send)
-        // Other dead letters of the same records.
-        #expect(ledger.decide(place: try place("dl/1/1"), source: try place("jobs/0/1")) == .sameJob)
-        #expect(ledger.decide(place: try place("dl/1/2"), source: try place("jobs/0/2")) == .inDoubt)
-        #expect(ledger.decide(place: try place("dl/1/4"), source: try place("jobs/0/4")) == .sameJob)
+        #expect(ledger.count == 1)
+        #expect(ledger.verdict(try facts("dl/0/1", "jobs/0/1")) == .before)
+        #expect(ledger.verdict(try facts("dl/0/5", "jobs/0/5")) == nil)
+        // Another dead letter of the same record.
+        #expect(ledger.verdict(try facts("dl/1/1", "jobs/0/1")) == .sameJob)
+        #expect(ledger.verdict(try facts("dl/1/2", "jobs/0/2")) == nil)
     }
 
-    @Test func exceptionsSendOnPurposeButOnceARun() throws {
-        var ledger = RedriveLedger([.again, .inDoubt])
-        apply(&ledger, "dl/0/1", try Self.entry(.done, "jobs/0/1"))
-        apply(&ledger, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
-        #expect(ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/1")) == .send)
-        #expect(ledger.decide(place: try place("dl/1/1"), source: try place("jobs/0/1")) == .sameJob)
-        #expect(ledger.decide(place: try place("dl/1/2"), source: try place("jobs/0/2")) == .send)
-        #expect(ledger.decide(place: try place("dl/0/2"), source: try place("jobs/0/2")) == .sameJob)
-        var again = RedriveLedger(.again)
-        apply(&again, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
-        #expect(again.decide(place: try place("dl/0/2"), source: try place("jobs/0/2")) == .inDoubt)
+    @Test func theLatestEntryOfAPlaceCounts() throws {
+        var ledger = RedriveLedger()
+        apply(&ledger, "o/0/1", try entry("jobs/0/1", id: firstID))
+        apply(&ledger, "o/0/1", try entry("jobs/0/2", id: secondID))
+        #expect(ledger.count == 1)
+        #expect(ledger.verdict(try facts("o/0/1", "jobs/0/2", id: secondID)) == .before)
+        #expect(ledger.verdict(try facts("o/0/1", "jobs/0/1", id: firstID)) == nil)
+    }
+
+    /// Topics that were created anew have other records at the same places.
+    @Test func anotherJobAtThePlaceIsSent() throws {
+        var ledger = RedriveLedger()
+        apply(&ledger, "o/0/1", try entry("jobs/0/1", id: firstID, created: 1_000))
+        #expect(ledger.verdict(try facts("o/0/1", "jobs/0/7", id: secondID)) == nil)
+        #expect(ledger.verdict(try facts("o/0/1", "jobs/0/1", id: firstID, created: 2_000)) == nil)
+        #expect(ledger.verdict(try facts("o/0/9", "jobs/0/1", id: firstID, created: 1_000)) == .sameJob)
+        // What isn't known fits.
+        #expect(ledger.verdict(try facts("o/0/9", "jobs/0/1")) == .sameJob)
     }
 
     @Test func unreadableEntriesKeepTheJobFromBeingSentTwice() throws {
         var ledger = RedriveLedger()
-        apply(&ledger, "dl/0/1", "not JSON")
-        apply(&ledger, "dl/0/2", #"{"state":"of a later version","source":"jobs/0/2"}"#)
-        apply(&ledger, "no place", "{}")
+        apply(&ledger, "dl/0/1", Array("not JSON".utf8))
+        apply(&ledger, "dl/0/2", Array(#"{"state":"of a later version","source":"jobs/0/2"}"#.utf8))
+        apply(&ledger, "no place", Array("{}".utf8))
         ledger.apply(key: nil, value: nil)
         #expect(ledger.unreadable == 2)
-        #expect(ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/1")) == .inDoubt)
-        #expect(ledger.decide(place: try place("dl/0/9"), source: try place("jobs/0/2")) == .inDoubt)
+        #expect(ledger.verdict(try facts("dl/0/1", "jobs/0/1")) == .inDoubt)
+        #expect(ledger.verdict(try facts("dl/0/2", "jobs/0/2")) == .inDoubt)
     }
 
-    /// A topic of dead letters that was created anew has other dead letters at the same places.
-    @Test func anotherDeadLetterAtThePlaceIsSent() throws {
-        var ledger = RedriveLedger()
-        apply(&ledger, "dl/0/1", try Self.entry(.done, "jobs/0/1"))
-        apply(&ledger, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
-        #expect(ledger.state(of: try place("dl/0/1"), source: try place("jobs/0/7")) == nil)
-        #expect(ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/7")) == .send)
-        #expect(ledger.decide(place: try place("dl/0/2"), source: try place("jobs/0/8")) == .send)
-        // The former jobs are known by their sources.
-        #expect(ledger.decide(place: try place("dl/0/3"), source: try place("jobs/0/1")) == .sameJob)
-        #expect(ledger.decide(place: try place("dl/0/4"), source: try place("jobs/0/2")) == .inDoubt)
-        // The jobs topic may be new, too.
-        let entry = RedriveEntry(
-            state: .done, source: try place("jobs/0/5"), identity: Self.old, destination: "jobs",
-            atMilliseconds: 1, run: "r")
-        apply(&ledger, "dl/0/5", String(decoding: entry.json, as: UTF8.self))
-        var new = Self.old
-        new.createdMilliseconds = 2_000
-        let place = try place("dl/0/5")
-        #expect(ledger.decide(place: place, source: entry.source, identity: Self.old) == .redriven)
-        #expect(ledger.decide(place: place, source: entry.source, identity: new) == .send)
+    @Test func theLedgerIsIgnoredOnPurpose() throws {
+        var ledger = RedriveLedger(sendsAgain: true)
+        apply(&ledger, "dl/0/1", try entry("jobs/0/1"))
+        apply(&ledger, "dl/0/2", Array("not JSON".utf8))
+        #expect(ledger.verdict(try facts("dl/0/1", "jobs/0/1")) == nil)
+        #expect(ledger.verdict(try facts("dl/0/2", "jobs/0/2")) == nil)
+        #expect(ledger.take(try facts("dl/0/1", "jobs/0/1")))
+        #expect(!ledger.take(try facts("dl/1/1", "jobs/0/1")))
     }
 
-    /// A ledger that got more partitions has entries of a place in several. Their times are of several clocks, and decide
-    /// nothing.
-    @Test func theStrongestEntryOfAllPartitionsCounts() throws {
-        func entry(_ state: RedriveState, _ at: Int64, _ source: String = "jobs/0/1") throws -> [UInt8] {
-            RedriveEntry(
-                state: state, source: try place(source), destination: "jobs", atMilliseconds: at, run: "r"
-            ).json
-        }
-        func read(_ entries: [([UInt8]?, Int32)]) throws -> RedriveLedger.Verdict {
-            var ledger = RedriveLedger()
-            for (value, partition) in entries { apply(&ledger, "dl/0/1", value, partition) }
-            return ledger.decide(place: try place("dl/0/1"), source: try place("jobs/0/1"))
-        }
-        let (failed, done) = (try entry(.failed, 10), try entry(.done, 20))
-        #expect(try read([(done, 1), (failed, 0)]) == .redriven)
-        #expect(try read([(failed, 0), (done, 1)]) == .redriven)
-        #expect(try read([(done, 1), (nil, 0)]) == .redriven)
-        // The clock of the run that failed was ahead.
-        let (late, doubt) = (try entry(.failed, 30), try entry(.intent, 5))
-        #expect(try read([(done, 1), (late, 0)]) == .redriven)
-        #expect(try read([(late, 0), (done, 1)]) == .redriven)
-        #expect(try read([(doubt, 1), (late, 0)]) == .inDoubt)
-        #expect(try read([(late, 0), (doubt, 1), (done, 2)]) == .redriven)
-        // Within a partition the order of the log counts, whatever the clocks were.
-        #expect(try read([(done, 1), (failed, 1)]) == .send)
-        #expect(try read([(done, 1), (nil, 1)]) == .send)
-        // A weaker entry that was read before counts again when the stronger one is replaced.
-        #expect(try read([(done, 1), (doubt, 0), (late, 1)]) == .inDoubt)
-        #expect(try read([(done, 1), (done, 0), (nil, 1)]) == .redriven)
-        // The entry of a former job at the place doesn't hide that of this job.
-        let former = try entry(.done, 40, "jobs/0/9")
-        #expect(try read([(former, 0), (doubt, 1)]) == .inDoubt)
-        #expect(try read([(doubt, 1), (former, 0)]) == .inDoubt)
-    }
-
-    /// Random entries of several partitions against a naive model.
-    @Test func partitionsOfTheLedgerHaveNoOrder() throws {
-        var random = SeededGenerator(seed: 11)
-        let other = try place("dl/0/2")
-        let source = try place("jobs/0/1")
-        for _ in 0..<500 {
-            var ledger = RedriveLedger()
-            var latest: [Int32: RedriveState] = [:]
-            for _ in 0..<Int.random(in: 1...12, using: &random) {
-                let partition = Int32.random(in: 0..<3, using: &random)
-                let state = [RedriveState.done, .intent, .failed, nil].randomElement(using: &random) ?? nil
-                let json = try state.map { Array(try Self.entry($0, "jobs/0/1").utf8) }
-                apply(&ledger, "dl/0/1", json, partition)
-                latest[partition] = state
-            }
-            let states = Set(latest.values)
-            let expected: RedriveState? =
-                states.contains(.done)
-                ? .done : states.contains(.intent) ? .intent : states.contains(.failed) ? .failed : nil
-            #expect(ledger.state(of: try place("dl/0/1"), source: source) == expected, "\(latest)")
-            #expect(ledger.count == (latest.isEmpty ? 0 : 1))
-            // Another dead letter of the same job.
-            let verdict: RedriveLedger.Verdict =
-                expected == .done ? .sameJob : expected == .intent ? .inDoubt : .send
-            #expect(ledger.decide(place: other, source: source) == verdict, "\(latest)")
-        }
-    }
-
-    private static let old = RedriveIdentity(
-        apnsID: APNSID(text: "123e4567-e89b-12d3-a456-426614174000"), createdMilliseconds: 1_000)
-
-    /// A topic that was created anew has other jobs at the same places.
-    @Test func anotherJobAtThePlaceIsSent() throws {
-        var new = Self.old
-        new.apnsID = APNSID(text: "123e4567-e89b-12d3-a456-426614174001")
-        // Identifiers that follow from the place are the same for both.
-        var derived = Self.old
-        derived.createdMilliseconds = 2_000
-        let source = try place("jobs/0/5")
-        var ledger = RedriveLedger()
-        #expect(ledger.decide(place: try place("o/0/1"), source: source, identity: Self.old) == .send)
-        #expect(ledger.decide(place: try place("o/0/2"), source: source, identity: new) == .send)
-        #expect(ledger.decide(place: try place("o/0/3"), source: source, identity: derived) == .send)
-        #expect(ledger.decide(place: try place("o/0/4"), source: source, identity: Self.old) == .sameJob)
-        #expect(ledger.decide(place: try place("o/0/5"), source: source) == .sameJob)
-        var adjusted = Self.old
-        adjusted.createdMilliseconds = nil
-        #expect(ledger.decide(place: try place("o/0/6"), source: source, identity: adjusted) == .sameJob)
-
-        let entry = RedriveEntry(
-            state: .done, source: source, identity: Self.old, destination: "jobs", atMilliseconds: 1,
-            run: "r")
-        var later = RedriveLedger()
-        apply(&later, "o/0/1", String(decoding: entry.json, as: UTF8.self))
-        #expect(later.decide(place: try place("o/0/4"), source: source, identity: Self.old) == .sameJob)
-        #expect(later.decide(place: try place("o/0/5"), source: source) == .sameJob)
-        #expect(later.decide(place: try place("o/0/2"), source: source, identity: new) == .send)
-        #expect(later.decide(place: try place("o/0/3"), source: source, identity: derived) == .send)
-        // Entries of earlier versions name no identity.
-        var before = RedriveLedger()
-        apply(&before, "o/0/1", try Self.entry(.done, "jobs/0/5"))
-        #expect(before.decide(place: try place("o/0/2"), source: source, identity: new) == .sameJob)
-    }
-
-    @Test func aJobThatIsNotSentLeavesItsPlace() throws {
-        let source = try place("jobs/0/5")
-        var ledger = RedriveLedger()
-        #expect(ledger.decide(place: try place("dl/0/1"), source: source) == .send)
-        ledger.release(source: source)
-        #expect(ledger.decide(place: try place("dl/0/2"), source: source) == .send)
-        ledger.release(source: try place("jobs/0/6"))
-        #expect(ledger.decide(place: try place("dl/0/3"), source: source) == .sameJob)
-    }
-
-    @Test func aFailureKeepsTheStateBefore() throws {
-        var ledger = RedriveLedger()
-        apply(&ledger, "dl/0/1", try Self.entry(.done, "jobs/0/1"))
-        apply(&ledger, "dl/0/2", try Self.entry(.intent, "jobs/0/2"))
-        func after(_ text: String) throws -> RedriveState {
-            .afterFailure(
-                before: ledger.state(
-                    of: try place(text),
-                    source: try place(text.replacingOccurrences(of: "dl", with: "jobs"))))
-        }
-        #expect(try after("dl/0/1") == .done && after("dl/0/2") == .intent && after("dl/0/3") == .failed)
-    }
-
-    /// Random entries against a naive model: nothing with an entry `done` is sent, and no job twice in a run.
+    /// Random entries and tombstones against a naive model: no job with an entry is sent, and none twice in a run.
     @Test func noJobIsSentTwice() throws {
         var random = SeededGenerator(seed: 7)
         for _ in 0..<200 {
             var ledger = RedriveLedger()
-            var states: [String: RedriveState] = [:]
+            var entries: [String: String] = [:]
             let sources = (0..<20).map { _ in "jobs/0/\(Int.random(in: 0..<12, using: &random))" }
             for _ in 0..<30 {
                 let index = Int.random(in: 0..<20, using: &random)
-                let state = [RedriveState.done, .intent, .failed].randomElement(using: &random) ?? .done
-                apply(&ledger, "dl/0/\(index)", try Self.entry(state, sources[index]))
-                states["dl/0/\(index)"] = state
+                let isForgotten = Bool.random(using: &random)
+                apply(&ledger, "dl/0/\(index)", isForgotten ? nil : try entry(sources[index]))
+                entries["dl/0/\(index)"] = isForgotten ? nil : sources[index]
             }
+            #expect(ledger.count == entries.count)
             var sent: Set<String> = []
             for index in (0..<20).shuffled(using: &random) {
-                let key = "dl/0/\(index)"
-                let verdict = ledger.decide(place: try place(key), source: try place(sources[index]))
-                guard verdict == .send else { continue }
-                #expect(states[key] != .done && states[key] != .intent)
-                #expect(sent.insert(sources[index]).inserted, "\(sources[index]) is sent twice")
-                let others = (0..<20).filter { sources[$0] == sources[index] }.map { states["dl/0/\($0)"] }
-                #expect(!others.contains(.done) && !others.contains(.intent), "\(key)")
+                let job = try facts("dl/0/\(index)", sources[index])
+                let isKnown = entries.values.contains(sources[index])
+                #expect((ledger.verdict(job) == nil) == !isKnown)
+                if !isKnown { #expect(ledger.take(job) == sent.insert(sources[index]).inserted) }
             }
         }
+    }
+}
+
+@Suite("Redrive: later outcomes")
+struct LaterOutcomeTests {
+    private static let collapse = #","collapse-id":"c""#
+
+    /// Returns the end of a job after outcomes at `outcomes/0/2` and on.
+    private func end(
+        _ job: RedriveFacts, _ outcomes: OutcomeSummary..., at: String = "outcomes/0/2"
+    ) throws -> RedriveEnd? {
+        var later = LaterOutcomes([job])
+        for outcome in outcomes { later.take(outcome, at: try place(at), timestampMilliseconds: 5) }
+        return later.ends[0]
+    }
+
+    @Test func aLaterOutcomeOfTheRecordEndsTheJob() throws {
+        let job = try facts("outcomes/0/1", "jobs/0/7", id: firstID)
+        #expect(try end(job, outcome("jobs/0/7")) == .laterOutcome)
+        #expect(try end(job, outcome("jobs/0/7", kind: "expired")) == .laterOutcome)
+        // The same outcome, an earlier one, another job, and another record.
+        #expect(try end(job, outcome("jobs/0/7"), at: "outcomes/0/1") == nil)
+        #expect(try end(job, outcome("jobs/0/7"), at: "outcomes/0/0") == nil)
+        #expect(try end(job, outcome("jobs/0/7", id: secondID)) == nil)
+        #expect(try end(job, outcome("jobs/0/8")) == nil)
+        // Times decide between logs.
+        var letter = try facts("dl/0/1", "jobs/0/7")
+        #expect(try end(letter, outcome("jobs/0/7")) == nil)
+        letter.timestampMilliseconds = 4
+        #expect(try end(letter, outcome("jobs/0/7")) == .laterOutcome)
+    }
+
+    @Test func aNewerPushOfTheIdentityEndsTheJob() throws {
+        let job = try facts("outcomes/0/1", "jobs/0/7", id: firstID, created: 1_000, pushed: Self.collapse)
+        func newer(
+            _ kind: String, _ source: String = "jobs/0/8", created: Int64 = 2_000, more: String = ""
+        ) throws -> RedriveEnd? {
+            try end(
+                job, outcome(source, id: secondID, created: created, more: Self.collapse + more, kind: kind))
+        }
+        for kind in ["accepted", "confirmed", "cancelled"] { #expect(try newer(kind) == .superseded) }
+        for kind in ["rejected", "expired", "superseded"] { #expect(try newer(kind) == nil) }
+        #expect(try newer("undeliverable", more: #","cause":"device-erased""#) == .superseded)
+        #expect(try newer("not-found", more: #","job":"cancel""#) == .superseded)
+        // An older one, and a copy of the job that was redriven.
+        #expect(try newer("accepted", "jobs/0/6") == nil)
+        #expect(try newer("accepted", "jobs/0/9", created: 1_000) == nil)
+        // Creations decide between logs.
+        #expect(try newer("accepted", "jobs/1/1") == .superseded)
+        #expect(try newer("accepted", "jobs/1/9", created: 999) == nil)
+        let other = try outcome("jobs/0/8", id: secondID, created: 2_000, more: #","collapse-id":"d""#)
+        #expect(try end(job, other) == nil)
+    }
+
+    @Test func statesOfATopicHaveOneIdentity() throws {
+        let type = #","push-type":"widgets""#
+        let job = try facts("outcomes/0/1", "jobs/0/7", id: firstID, created: 1_000, pushed: type)
+        let newer = try outcome("jobs/0/8", id: secondID, created: 2_000, more: type)
+        #expect(try end(job, newer) == .superseded)
+        let plain = try facts("outcomes/0/1", "jobs/0/7", id: firstID, created: 1_000)
+        #expect(plain.push == nil && !plain.isPushHidden)
+        #expect(try end(plain, newer) == nil)
+        // The payload tells an update of a Live Activity from its start.
+        let activity = try facts("outcomes/0/1", "jobs/0/7", pushed: #","push-type":"liveactivity""#)
+        #expect(activity.push == nil && activity.isPushHidden)
     }
 }

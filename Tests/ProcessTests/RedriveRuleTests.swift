@@ -161,10 +161,15 @@ struct RedriveRuleTests {
                 header("sluice-source-topic", "jobs"), header("sluice-redriven", "dl/0/0;count=2"),
             ])
         let item = try #require(
-            try RedriveItem(record, of: facts, destination: nil, before: .done) { _ in 4 })
-        #expect(item.before == .done && item.identity == facts.identity)
+            try RedriveItem(record, of: facts, destination: nil) { _ in 4 })
+        #expect(item.identity == facts.identity)
         #expect(item.record.headers.map(\.name) == ["apns-topic", "x-null", "sluice-redriven"])
         #expect(item.record.headers.last?.value == Array("dl/0/1;count=3".utf8))
+        record.headers[4].value = Array("dl/0/0;count=2;first=7".utf8)
+        let kept = try RedriveItem(record, of: facts, destination: nil) { _ in 4 }
+        #expect(kept?.record.headers.last?.value == Array("dl/0/1;count=3;first=7".utf8))
+        let renewed = try RedriveItem(record, of: facts, destination: nil, renewsLife: true) { _ in 4 }
+        #expect(renewed?.record.headers.last?.value == Array("dl/0/1;count=3".utf8))
         #expect(item.count == 3 && item.destination == "jobs" && item.partition == 3)
         #expect(item.record.key == [1] && item.record.value == [2])
         // The partition is kept only where it exists, in the topic it belongs to.
@@ -263,18 +268,19 @@ struct RedriveVerdictTests {
 
     private func verdict(
         _ record: RecordCopy, _ facts: RedriveFacts, now: Int64 = Self.created + 1_000,
-        skipsExpired: Bool = true
-    ) -> JobCheck.Verdict {
-        JobCheck().verdict(of: record, facts, nowMilliseconds: now, skipsExpired: skipsExpired)
+        skipsExpired: Bool = true, skipsInvalid: Bool = true
+    ) -> RedriveEnd? {
+        JobCheck().verdict(
+            of: record, facts, nowMilliseconds: now, skipsExpired: skipsExpired, skipsInvalid: skipsInvalid)
     }
 
     @Test func anotherIdentifierOrCreationIsAnotherJob() throws {
-        #expect(verdict(record(), try facts()) == .same)
+        #expect(verdict(record(), try facts()) == nil)
         #expect(verdict(record(id: "123e4567-e89b-12d3-a456-426614174001"), try facts()) == .differs)
         #expect(verdict(record(timestamp: Self.created + 1), try facts()) == .differs)
         // Times that the worker adjusted, and records without a timestamp, can't be compared.
-        #expect(verdict(record(timestamp: Self.created + 1), try facts(created: nil)) == .same)
-        #expect(verdict(record(timestamp: -1), try facts()) == .same)
+        #expect(verdict(record(timestamp: Self.created + 1), try facts(created: nil)) == nil)
+        #expect(verdict(record(timestamp: -1), try facts()) == nil)
         var broken = record()
         broken.value = Array("not JSON".utf8)
         #expect(verdict(broken, try facts()) == .differs)
@@ -284,7 +290,7 @@ struct RedriveVerdictTests {
         let derived = Array("jobs".utf8).withUnsafeBytes {
             APNSID.derived(topic: $0, partition: 3, offset: 9)
         }
-        #expect(verdict(record(id: nil), try facts(id: derived)) == .same)
+        #expect(verdict(record(id: nil), try facts(id: derived)) == nil)
         #expect(verdict(record(id: nil), try facts(id: derived, offset: 10)) == .differs)
     }
 
@@ -292,11 +298,17 @@ struct RedriveVerdictTests {
         let now = Self.created + 3_600_000
         let fixed = record { $0.expiration = Self.created / 1_000 + 60 }
         #expect(verdict(fixed, try facts(), now: now) == .expired)
-        #expect(verdict(fixed, try facts(), now: now, skipsExpired: false) == .same)
-        #expect(verdict(fixed, try facts(), now: Self.created + 1_000) == .same)
-        // The time to live of a redriven record counts from its new timestamp.
+        #expect(verdict(fixed, try facts(), now: now, skipsExpired: false) == nil)
+        #expect(verdict(fixed, try facts(), now: Self.created + 1_000) == nil)
+        // A life counts from the first production, which a redriven record's header names.
         let lasting = record { $0.ttl = 60 }
-        #expect(verdict(lasting, try facts(), now: now) == .same)
+        #expect(verdict(lasting, try facts(), now: now) == .expired)
+        var redriven = record(timestamp: now) { $0.ttl = 60 }
+        #expect(verdict(redriven, try facts(created: now), now: now) == nil)
+        redriven.headers.append(
+            RecordCopy.Header(
+                name: "sluice-redriven", value: Array("o/0/1;count=1;first=\(Self.created)".utf8)))
+        #expect(verdict(redriven, try facts(), now: now) == .expired)
         let dated = record {
             $0.ttl = 60
             $0.createdAtMilliseconds = Self.created
@@ -304,12 +316,29 @@ struct RedriveVerdictTests {
         #expect(verdict(dated, try facts(), now: now) == .expired)
     }
 
-    @Test func deadLettersAreComparedByTheirTimestamp() throws {
+    @Test func deadLettersAreJudgedByTheirOwnTimestamp() throws {
         var letter = try facts()
         letter.apnsID = nil
         letter.sourceTimestampMilliseconds = Self.created
-        #expect(verdict(record(), letter) == .same)
+        #expect(verdict(record(), letter) == nil)
         #expect(verdict(record(timestamp: Self.created + 1), letter) == .differs)
+        // A dead letter with its value has a timestamp of its own.
+        letter.needsSource = false
+        let now = Self.created + 3_600_000
+        let lasting = record(timestamp: now) { $0.ttl = 60 }
+        #expect(verdict(lasting, letter, now: now) == .expired)
+        letter.sourceTimestampMilliseconds = now
+        #expect(verdict(lasting, letter, now: now) == nil)
+    }
+
+    @Test func invalidDeadLettersAreSkippedUnlessAskedFor() throws {
+        var letter = try facts()
+        letter.apnsID = nil
+        letter.needsSource = false
+        var broken = record()
+        broken.value = Array("not JSON".utf8)
+        #expect(verdict(broken, letter) == .invalid)
+        #expect(verdict(broken, letter, skipsInvalid: false) == nil)
     }
 }
 
@@ -430,21 +459,6 @@ struct PaceTests {
                 == [false, false, true])
         // A stop never makes a wait longer.
         #expect(over(.seconds(1), isStopping: true, .milliseconds(999), .seconds(1)) == [false, true])
-    }
-
-    @Test func attemptsOfABatchAreBounded() {
-        var attempts = TransactionAttempts()
-        var verdicts = (0..<5).map { _ in
-            attempts.aborted(isSilent: false, isStopping: false, isSmaller: false)
-        }
-        #expect(verdicts == [.again, .again, .again, .again, .refused])
-        verdicts = (0..<9).map { _ in
-            attempts.aborted(isSilent: false, isStopping: false, isSmaller: true)
-        }
-        #expect(verdicts.allSatisfy { $0 == .again }, "a smaller batch ends without a bound")
-        #expect(attempts.aborted(isSilent: false, isStopping: true, isSmaller: true) == .stopped)
-        var first = TransactionAttempts()
-        #expect(first.aborted(isSilent: true, isStopping: false, isSmaller: true) == .silent)
     }
 
     @Test func runsWithOneLedgerShareAnIdentifier() {

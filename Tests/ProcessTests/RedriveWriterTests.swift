@@ -9,7 +9,7 @@ import Testing
 
 @Suite("Redrive: writing")
 struct RedriveWriterTests {
-    private func item(_ number: Int, topic: String, before: RedriveState?) throws -> RedriveItem {
+    private func item(_ number: Int, topic: String) throws -> RedriveItem {
         let glimpse = JobGlimpse(
             JobRecord(
                 key: nil, value: nil, headers: UnsafeBufferPointer(start: nil, count: 0),
@@ -25,75 +25,72 @@ struct RedriveWriterTests {
                 timestampMilliseconds: 5, apps: redriveApps))
         let record = RecordCopy(key: [1], value: Array("\(number)".utf8), headers: headers)
         return try #require(
-            try RedriveItem(record, of: facts, destination: nil, before: before) { _ in 1 })
+            try RedriveItem(record, of: facts, destination: nil) { _ in 1 })
     }
 
     private func records(_ kafka: TestKafka, _ topic: String) throws -> [ReadRecord] {
-        let admin = try KafkaAdmin(properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers))
-        let total = Int(try admin.watermarks(of: TopicPartition(kafka.topic(topic), 0)).high)
         let reader = try TopicReader(kafka, topic, partitions: 1)
-        try eventually("\(total) records are read") {
+        try eventually("the records are read") {
             reader.poll()
-            return reader.records.count >= total
+            return reader.endedCount == 1
         }
         return reader.records
     }
 
     /// Runs a writer whose produce requests get these errors. Returns the ends by the jobs' numbers.
     private func ends(
-        _ kafka: TestKafka, _ errors: [Int32], transactions: Bool, jobs: Int = 8, before: RedriveState? = nil
+        _ kafka: TestKafka, _ errors: [Int32], jobs: Int = 8
     ) throws -> [Int64: RedriveEnd] {
         var ends: [Int64: RedriveEnd] = [:]
         let writer = try RedriveWriter(
             RedriveWriter.Settings(
                 properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers),
-                ledger: kafka.topic("ledger"), transactionalID: transactions ? "redrive" : nil, run: "r")
+                ledger: kafka.topic("ledger"), transactionalID: "redrive", run: "r")
         ) { ends[$0.place.offset] = $1 }
         defer { writer.close() }
         try #require(kafka.embedded).fail(.produce, with: errors)
         for number in 0..<jobs {
-            try writer.add(try item(number, topic: kafka.topic("jobs"), before: before))
+            try writer.add(try item(number, topic: kafka.topic("jobs")))
         }
         try writer.flush()
         return ends
     }
 
     /// Kafka's MSG_SIZE_TOO_LARGE for a batch whose jobs are all small enough.
-    @Test(arguments: [(true, [10]), (false, [10]), (false, [0, 10])] as [(Bool, [Int32])])
-    func aRefusedBatchIsWrittenInParts(transactions: Bool, errors: [Int32]) throws {
+    @Test func aRefusedBatchIsWrittenInParts() throws {
         let kafka = try TestKafka(embedding: [("jobs", 1), ("ledger", 1)])
-        let ends = try ends(kafka, errors, transactions: transactions)
+        let ends = try ends(kafka, [10])
         #expect(ends.count == 8 && ends.values.allSatisfy { $0 == .redriven })
         let values = try records(kafka, "jobs").compactMap(\.valueText)
         #expect(Set(values) == Set((0..<8).map { "\($0)" }))
     }
 
     /// Kafka stands still between two batches. A stop ends the wait, however long the patience is.
-    @Test(arguments: [(true, false), (false, false), (true, true), (false, true)])
-    func aBatchWithoutAnswersEndsInTime(transactions: Bool, isStopped: Bool) throws {
+    @Test(arguments: [true, false])
+    func aBatchWithoutAnswersEndsInTime(isStopped: Bool) throws {
         let kafka = try TestKafka([("jobs", 1), ("ledger", 1)], isOwn: true)
         var ends: [Int64: RedriveEnd] = [:]
         var isStopping = false
         let writer = try RedriveWriter(
             RedriveWriter.Settings(
                 properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers),
-                ledger: kafka.topic("ledger"), transactionalID: transactions ? "redrive" : nil, run: "r"),
+                ledger: kafka.topic("ledger"), transactionalID: "redrive", run: "r"),
             isStopping: { isStopping }, ended: { ends[$0.place.offset] = $1 })
-        for number in 0..<4 { try writer.add(try item(number, topic: kafka.topic("jobs"), before: nil)) }
+        for number in 0..<4 { try writer.add(try item(number, topic: kafka.topic("jobs"))) }
         try writer.flush()
         kafka.suspend()
         defer { kafka.resume() }
         isStopping = isStopped
         writer.wait(atMost: .seconds(isStopped ? 3_600 : 1))
-        for number in 4..<8 { try writer.add(try item(number, topic: kafka.topic("jobs"), before: nil)) }
+        for number in 4..<8 { try writer.add(try item(number, topic: kafka.topic("jobs"))) }
         let failure = #expect(throws: CommandFailure.self) { try writer.flush() }
         #expect(failure?.status == .unavailable)
         let message = failure?.message ?? ""
         #expect(message.contains("at \(kafka.bootstrapServers)") && message.contains("check the brokers"))
         #expect(message.contains(isStopped ? "before the stop" : "within 1 s"), "\(message)")
         #expect((0..<4).allSatisfy { ends[$0] == .redriven })
-        // A commit without an answer may have been carried out. A job without its intent wasn't produced.
-        #expect((4..<8).allSatisfy { ends[$0] == (transactions ? .unanswered : .failed) })
+        // A commit without an answer may have been carried out.
+        #expect((4..<8).allSatisfy { ends[$0] == .unanswered })
         writer.close()
     }
 
@@ -109,7 +106,7 @@ struct RedriveWriterTests {
         ) { ends[$0.place.offset] = $1 }
         defer { writer.close() }
         try #require(kafka.embedded).fail(.endTransaction, with: [code])
-        for number in 0..<4 { try writer.add(try item(number, topic: kafka.topic("jobs"), before: nil)) }
+        for number in 0..<4 { try writer.add(try item(number, topic: kafka.topic("jobs"))) }
         let failure = #expect(throws: CommandFailure.self) { try writer.flush() }
         #expect(failure?.message.contains("has fenced this one") == true, "\(failure?.message ?? "")")
         #expect(ends.count == 4 && ends.values.allSatisfy { $0 == .unanswered })
@@ -126,45 +123,35 @@ struct RedriveWriterTests {
                 properties: properties, ledger: kafka.topic("ledger"), transactionalID: "redrive", run: "r")
         ) { ends[$0.place.offset] = $1 }
         defer { writer.close() }
-        try writer.add(try item(0, topic: kafka.topic("jobs"), before: nil))
+        try writer.add(try item(0, topic: kafka.topic("jobs")))
         try writer.flush()
         try #require(kafka.embedded).setLeader(nil, topic: kafka.topic("jobs"), partition: 0)
         try #require(kafka.embedded).setLeader(nil, topic: kafka.topic("ledger"), partition: 0)
         writer.wait(atMost: .seconds(5))
-        for number in 1..<9 { try writer.add(try item(number, topic: kafka.topic("jobs"), before: nil)) }
+        for number in 1..<9 { try writer.add(try item(number, topic: kafka.topic("jobs"))) }
         let failure = #expect(throws: CommandFailure.self) { try writer.flush() }
         #expect(
             failure?.message.contains("didn't take a batch within 5 s") == true, "\(failure?.message ?? "")")
         #expect(ends[0] == .redriven && (1..<9).allSatisfy { ends[$0] == .failed })
     }
 
-    /// Evidence of the fence: nothing else of a run without transactions asks for the coordinator, and so is refused. A
-    /// user who is refused can't have had transactions.
-    @Test func aRunWithoutTransactionsFencesOnesWithThem() throws {
+    /// A user without the right on the transactional identifier is told which right.
+    @Test func aRefusedIdentifierNamesTheRight() throws {
         let kafka = try TestKafka(embedding: [("jobs", 1), ("ledger", 1)])
-        func writer(transactionalID: String?, fencedID: String?) throws -> RedriveWriter {
+        try #require(kafka.embedded).fail(.findCoordinator, with: [53])
+        let failure = #expect(throws: CommandFailure.self) {
             try RedriveWriter(
                 RedriveWriter.Settings(
                     properties: KafkaProperties(bootstrapServers: kafka.bootstrapServers),
-                    ledger: kafka.topic("ledger"), transactionalID: transactionalID, fencedID: fencedID,
-                    run: "r")
+                    ledger: kafka.topic("ledger"), transactionalID: "redrive", run: "r")
             ) { _, _ in }
         }
-        let embedded = try #require(kafka.embedded)
-        embedded.fail(.findCoordinator, with: [53])
-        try writer(transactionalID: nil, fencedID: "redrive").close()
-        // The refusal is used up.
-        try writer(transactionalID: "redrive", fencedID: nil).close()
-        embedded.fail(.findCoordinator, with: [53])
-        #expect(throws: CommandFailure.self) { try writer(transactionalID: "redrive", fencedID: nil) }
+        #expect(
+            failure?.message.contains("Write and Describe on the transactional identifier redrive") == true)
     }
 
-    @Test func aJobThatIsRefusedAloneFailsAndKeepsItsState() throws {
+    @Test func aJobThatIsRefusedAloneFails() throws {
         let kafka = try TestKafka(embedding: [("jobs", 1), ("ledger", 1)])
-        let ends = try ends(kafka, [0, 10], transactions: false, jobs: 1, before: .done)
-        #expect(ends == [0: .failed])
-        let entries = try records(kafka, "ledger").compactMap(\.valueText)
-        #expect(entries.count == 2 && entries[0].contains(#""state":"intent""#))
-        #expect(entries.last?.contains(#""state":"done""#) == true)
+        #expect(try ends(kafka, [10], jobs: 1) == [0: .failed])
     }
 }

@@ -10,12 +10,15 @@ struct RedrivenMarkTests {
         let mark = RedrivenMark(place: address, count: 2)
         #expect(mark.text == "sluice.dead-letters/3/1042;count=2")
         #expect(RedrivenMark(text: mark.text) == mark)
+        let dated = RedrivenMark(place: address, count: 2, firstMilliseconds: 1_700_000_000_000)
+        #expect(dated.text == "sluice.dead-letters/3/1042;count=2;first=1700000000000")
+        #expect(RedrivenMark(text: dated.text) == dated)
         for text in ["", "a/1", "a/1/2/3", "/1/2", "a/-1/2", "a/1/-2", "a/1/x", "a/1/99999999999999999999"] {
             #expect(RecordAddress(text: text) == nil, "\(text)")
         }
         for text in [
             "", "a/1/2", "a/1/2;count=0", "a/1/2;count=", "a/1/2;n=1", "a/1/2;count=1;x",
-            "a/1/2;count=9999999",
+            "a/1/2;count=9999999", "a/1/2;count=1;first=", "a/1/2;count=1;first=x", "a/1/2;count=1;first=1;x",
         ] {
             #expect(RedrivenMark(text: text) == nil, "\(text)")
         }
@@ -27,13 +30,16 @@ struct RedrivenMarkTests {
         #expect(sorted == ["B/0/0", "a/0/9", "a/0/10", "a/2/1", "a/10/0"])
     }
 
-    @Test func theDecoderIgnoresTheHeader() {
+    @Test func theDecoderTakesTheFirstProductionAlone() throws {
         let decoder = TestDecoder()
-        let plain = decoder.push(.push())
-        #expect(plain != nil)
-        for name in ["sluice-redriven", "Sluice-Redriven"] {
-            #expect(decoder.push(.push([(name, "sluice.dead-letters/3/1042;count=2")])) == plain)
+        let plain = try #require(decoder.push(.push([("ttl", "60")])))
+        for mark in ["dl/3/1042;count=2", "dl/3/1042;count=2;first=x", "nonsense;", ""] {
+            #expect(decoder.push(.push([("ttl", "60"), ("sluice-redriven", mark)])) == plain, "\(mark)")
         }
+        let first = try #require(
+            decoder.push(
+                .push([("ttl", "60"), ("sluice-redriven", "dl/3/1042;count=2;first=1600000000000")])))
+        #expect(first.created == 1_600_000_000_000 && first.expiration != plain.expiration)
     }
 
     @Test func glimpsesShowFieldsOfAnyMode() {

@@ -58,7 +58,8 @@ public struct JobDecoder: ~Copyable {
     /// - Throws: the first rule that the record breaks.
     public mutating func decode(_ record: JobRecord, nowMilliseconds: Int64) throws(JobError) -> DecodedJob {
         var times = JobTimes(
-            timestamp: record.timestampMilliseconds, now: nowMilliseconds,
+            timestamp: RedrivenMark.firstMilliseconds(in: record.headers) ?? record.timestampMilliseconds,
+            now: nowMilliseconds,
             tolerance: settings.clockToleranceMilliseconds)
         var fields = JobFields(slots: slots)
         do throws(JobError) {

@@ -14,30 +14,27 @@ final class JobCheck {
         error(key: job.key, value: job.value, headers: job.headers.map { ($0.name, $0.value) })
     }
 
-    /// Returns the error that the worker would report; nil when the job is valid.
-    func error(in record: RecordCopy) -> JobError? {
-        error(key: record.key, value: record.value, headers: record.namedHeaders)
-    }
-
     private func error(
         key: [UInt8]?, value: [UInt8]?, headers: [(name: String, value: [UInt8]?)]
     ) -> JobError? {
-        switch identity(
-            key: key, value: value, headers: headers,
-            nowMilliseconds: Int64(Date.now.timeIntervalSince1970 * 1_000))
-        {
+        switch identity(key: key, value: value, headers: headers, nowMilliseconds: Self.now) {
         case .success: nil
         case .failure(let error): error
         }
     }
 
+    /// The clock, in milliseconds since the epoch.
+    private static var now: Int64 { Int64(Date.now.timeIntervalSince1970 * 1_000) }
+
     /// Properties by which a tool recognizes a job.
-    private struct Identity {
+    struct Identity {
         var apnsID: APNSID
         /// Creation in milliseconds since the epoch.
         var createdMilliseconds: Int64
         /// Expiration of a push; nil for other jobs.
         var expiration: Expiration?
+        /// Identity by which a newer push replaces this one; nil: none does.
+        var push: PushIdentity?
 
         init(_ job: DecodedJob) {
             switch job {
@@ -45,6 +42,14 @@ final class JobCheck {
                 apnsID = push.apnsID
                 createdMilliseconds = push.createdMilliseconds
                 expiration = push.expiration
+                if !push.isBroadcast {
+                    self.push = PushIdentity(
+                        device: String(decoding: push.deviceToken, as: UTF8.self),
+                        topic: String(decoding: push.topic, as: UTF8.self), pushType: push.pushType.name,
+                        collapseIdentifier: push.collapseIdentifier.map {
+                            String(decoding: $0, as: UTF8.self)
+                        })
+                }
                 push.release()
             case .control(let control):
                 apnsID = control.apnsID
@@ -54,40 +59,47 @@ final class JobCheck {
         }
     }
 
-    /// Judgement about a record at a job's source.
-    enum Verdict {
-        case same
-        /// The record is another job.
-        case differs
-        /// The push would expire at once.
-        case expired
+    /// Returns the job of a dead letter; nil when it isn't valid. Its creation is exact where the record names it.
+    func identity(ofDeadLetter record: RecordCopy) -> Identity? {
+        let timestamp = record.headers.last { $0.name == DeadLetter.Header.sourceTimestamp.rawValue }?.value
+            .flatMap { Int64(String(decoding: $0, as: UTF8.self)) }
+        return try? identity(
+            key: record.key, value: record.value, headers: record.namedHeaders,
+            timestampMilliseconds: timestamp ?? record.timestampMilliseconds, nowMilliseconds: Self.now
+        ).get()
     }
 
-    /// Returns whether a record is the job of a dead letter or outcome, and still worth sending.
+    /// Returns why a record, read at its source or at its dead letter's place, isn't sent again; nil: it is sent. A job's
+    /// life counts from its first production.
+    ///
+    /// - Parameters:
+    ///   - skipsExpired: whether expired pushes are skipped.
+    ///   - skipsInvalid: whether records that are no valid jobs are skipped.
     func verdict(
-        of record: RecordCopy, _ facts: RedriveFacts, nowMilliseconds now: Int64, skipsExpired: Bool
-    ) -> Verdict {
-        if let timestamp = facts.sourceTimestampMilliseconds, record.timestampMilliseconds != timestamp {
-            return .differs
-        }
-        guard let apnsID = facts.apnsID else { return .same }
-        func identity(timestamp: Int64) -> Identity? {
-            try? self.identity(
-                key: record.key, value: record.value, headers: record.namedHeaders, place: facts.source,
-                timestampMilliseconds: timestamp, nowMilliseconds: now
-            ).get()
-        }
-        guard let found = identity(timestamp: record.timestampMilliseconds), found.apnsID == apnsID else {
-            return .differs
-        }
-        if let created = facts.createdMilliseconds, record.timestampMilliseconds >= 0,
-            found.createdMilliseconds != created
+        of record: RecordCopy, _ facts: RedriveFacts, nowMilliseconds now: Int64, skipsExpired: Bool,
+        skipsInvalid: Bool
+    ) -> RedriveEnd? {
+        if facts.needsSource, let timestamp = facts.sourceTimestampMilliseconds,
+            record.timestampMilliseconds != timestamp
         {
             return .differs
         }
-        guard skipsExpired, found.expiration?.isPast(atMilliseconds: now) == true else { return .same }
-        // The record gets a new timestamp, from which a time to live may count.
-        return identity(timestamp: now)?.expiration?.isPast(atMilliseconds: now) == true ? .expired : .same
+        let timestamp =
+            facts.needsSource ? record.timestampMilliseconds : facts.sourceTimestampMilliseconds
+        let found = try? identity(
+            key: record.key, value: record.value, headers: record.namedHeaders, place: facts.source,
+            timestampMilliseconds: timestamp ?? record.timestampMilliseconds, nowMilliseconds: now
+        ).get()
+        if let apnsID = facts.apnsID {
+            guard found?.apnsID == apnsID else { return .differs }
+            if let created = facts.createdMilliseconds, record.timestampMilliseconds >= 0,
+                found?.createdMilliseconds != created
+            {
+                return .differs
+            }
+        }
+        guard let found else { return skipsInvalid ? .invalid : nil }
+        return skipsExpired && found.expiration?.isPast(atMilliseconds: now) == true ? .expired : nil
     }
 
     /// Returns the fields of a record that can be read.

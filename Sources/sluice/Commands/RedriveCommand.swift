@@ -11,8 +11,8 @@ struct RedriveCommand: ParsableCommand {
         abstract: "Produce the jobs of dead letters or outcomes again, each once.",
         discussion: """
             After a fault that is repaired (a wrong topic, a missing credential, a producer's mistake):
-              sluice redrive -c sluice.yaml --dead-letters --where rule=json --dry-run
-              sluice redrive -c sluice.yaml --dead-letters --where rule=json
+              sluice redrive -c sluice.yaml --dead-letters --where rule=topic-suffix --dry-run
+              sluice redrive -c sluice.yaml --dead-letters --where rule=topic-suffix
               sluice redrive -c sluice.yaml --outcomes undeliverable --since 2h
 
             A dead letter is produced with its key, value and headers, but without the headers that Sluice had added. An \
@@ -20,11 +20,14 @@ struct RedriveCommand: ParsableCommand {
             is reported as gone. Each job goes to the topic and partition that it came from; --to names another topic. The \
             header sluice-redriven names the dead letter or outcome, and counts.
 
+            A job isn't sent when this version calls it invalid, its life since its first production is over, its record has \
+            a later outcome, or the workers' group hasn't committed the record yet. A push isn't sent when a newer one of its \
+            identity was accepted, cancelled or erased. The outcomes from --since to now show it; the report counts jobs for \
+            which they can't.
+
             A ledger keeps what was redriven: the topic TOPIC-redriven, which is created with cleanup.policy=compact. A \
             later run skips its entries, and a second record of the same job. Job and entry are in one transaction, and a \
-            second redrive with the same ledger fences the first. Without transactions an entry is written before the job and \
-            after it; a killed run leaves jobs in doubt, which later runs report. A run without transactions fences one with \
-            transactions, too. Nevertheless, repeat a run that Kafka didn't answer with the same option.
+            second redrive with the same ledger fences the first.
 
             The command ends at the topic's end as of its start. SIGINT ends it early: what is done is in the ledger. When \
             Kafka doesn't answer within --timeout, the command reports what was done. Run it again for the rest.
@@ -42,10 +45,6 @@ struct RedriveCommand: ParsableCommand {
               75  stopped on request before the end, whatever happened until then
               78  the configuration, or the ledger's cleanup.policy, is wrong
             """)
-
-    enum Doubt: String, ExpressibleByArgument, CaseIterable {
-        case skip, send
-    }
 
     @OptionGroup var kafka: ConfiguredKafkaOptions
 
@@ -99,18 +98,22 @@ struct RedriveCommand: ParsableCommand {
         help: ArgumentHelp("Topic of the ledger (default: TOPIC-redriven).", valueName: "name"))
     var ledger: String?
 
-    @Flag(help: "Also send what the ledger names as redriven.")
+    @Flag(help: "Also send what the ledger names.")
     var again = false
 
-    @Option(help: "Jobs that a killed run without transactions may have sent: skip or send them.")
-    var inDoubt = Doubt.skip
+    @Flag(help: "Also send records that are no valid jobs by this version's rules.")
+    var invalid = false
 
-    @Flag(
-        inversion: .prefixedNo,
-        help:
-            "Produce jobs and entries of the ledger in transactions. Brokers without transactions need the option off."
-    )
-    var transactions = true
+    @Option(
+        help: ArgumentHelp(
+            "Topic of the jobs' outcomes, for later ones (default: the configuration's, else sluice.outcomes).",
+            valueName: "name"))
+    var outcomesTopic: String?
+
+    @Option(
+        help: ArgumentHelp(
+            "Consumer group of the workers (default: the configuration's, else sluice).", valueName: "name"))
+    var group: String?
 
     @Flag(help: "Print the report as one JSON document.")
     var json = false
@@ -122,7 +125,9 @@ struct RedriveCommand: ParsableCommand {
         _ = try kinds()
         try Pace.validate(rate)
         guard (1...3_600).contains(timeout) else { throw ValidationError("--timeout: 1 to 3600 seconds") }
-        for (option, name) in [("--topic", topic), ("--to", to), ("--ledger", ledger)] {
+        for (option, name) in [
+            ("--topic", topic), ("--to", to), ("--ledger", ledger), ("--outcomes-topic", outcomesTopic),
+        ] {
             guard let name, !TopicPartition.isTopicName(name) else { continue }
             throw ValidationError("\(option): `\(name)` is no name of a topic")
         }
@@ -216,14 +221,14 @@ struct RedriveCommand: ParsableCommand {
         for property in configuration?.kafka.producerProperties ?? [] {
             producer[property.name] = property.value
         }
-        var exceptions: RedriveLedger.Exceptions = []
-        if again { exceptions.insert(.again) }
-        if inDoubt == .send { exceptions.insert(.inDoubt) }
         let jobs = configuration?.jobs ?? Configuration.Jobs()
         return RedriveRun.Settings(
-            origin: origin, topic: topic, ledger: ledger, destination: to, filter: filter,
-            period: try period(now: Int64(Date().timeIntervalSince1970 * 1_000)), kinds: try kinds(),
-            exceptions: exceptions, isDryRun: dryRun, usesTransactions: transactions, rate: rate, apps: apps,
+            origin: origin, topic: topic,
+            outcomes: outcomesTopic ?? (deadLetters ? topics.outcomes : topic),
+            group: group ?? configuration?.kafka.groupID ?? "sluice", ledger: ledger, destination: to,
+            filter: filter, period: try period(now: Int64(Date().timeIntervalSince1970 * 1_000)),
+            kinds: try kinds(), sendsAgain: again, sendsInvalid: invalid, isDryRun: dryRun, rate: rate,
+            apps: apps,
             decoding: JobDecoder.Settings(
                 passedHeaders: PassedHeaderNames(jobs.passHeaders),
                 clockToleranceMilliseconds: Int64(jobs.clockTolerance / .milliseconds(1))),

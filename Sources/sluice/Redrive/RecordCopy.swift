@@ -75,8 +75,6 @@ struct RedriveItem: Sendable {
     var source: RecordAddress
     /// Properties of the job at its source.
     var identity: RedriveIdentity
-    /// State of the place in the ledger before this run; nil: none.
-    var before: RedriveState?
     /// Group in the counts.
     var group: RedriveTally.Group
     /// Topic to produce to.
@@ -91,16 +89,16 @@ struct RedriveItem: Sendable {
     /// - Parameters:
     ///   - record: dead letter, or the record at the source.
     ///   - destination: nil: the topic of the source.
+    ///   - renewsLife: whether a time to live counts anew, and not from the job's first production.
     ///   - partitions: number of a topic's partitions; nil where the topic doesn't exist.
     /// - Returns: nil where the destination doesn't exist.
     /// - Throws: what `partitions` throws.
     init?(
-        _ record: RecordCopy, of facts: RedriveFacts, destination: String?, before: RedriveState? = nil,
+        _ record: RecordCopy, of facts: RedriveFacts, destination: String?, renewsLife: Bool = false,
         partitions: (String) throws(CommandFailure) -> Int?
     ) throws(CommandFailure) {
         place = facts.place
         identity = facts.identity
-        self.before = before
         source = facts.source
         group = RedriveTally.Group(facts)
         let topic = destination ?? facts.source.topic
@@ -117,7 +115,11 @@ struct RedriveItem: Sendable {
         self.record.headers.removeAll { header in
             header.name == name || header.nameBytes.withUnsafeBytes { DeadLetter.isOwnHeader($0) }
         }
-        let mark = RedrivenMark(place: facts.place, count: count)
+        let timestamp =
+            facts.sourceTimestampMilliseconds ?? (facts.needsSource ? record.timestampMilliseconds : -1)
+        let first = before?.firstMilliseconds ?? (timestamp < 0 ? nil : timestamp)
+        let mark = RedrivenMark(
+            place: facts.place, count: count, firstMilliseconds: renewsLife ? nil : first)
         self.record.headers.append(RecordCopy.Header(name: name, value: Array(mark.text.utf8)))
     }
 }

@@ -69,8 +69,14 @@ struct RedriveFacts: Sendable {
     var createdMilliseconds: Int64?
     /// Timestamp that the record at the source must have, in milliseconds since the epoch; nil where unknown.
     var sourceTimestampMilliseconds: Int64?
-    /// Whether the job's record must be read at its source.
+    /// Whether the job's record must be read at its source, and not at the dead letter's place.
     var needsSource: Bool
+    /// Identity of the push; nil where it has none, or where it isn't known.
+    var push: PushIdentity?
+    /// Whether it isn't known if a newer push replaces this one.
+    var isPushHidden = false
+    /// Creation of the job at its first production, in milliseconds since the epoch; nil: unknown.
+    var firstMilliseconds: Int64?
     /// Values by field; a missing value is unknown or absent.
     var values: [RedriveField: String]
 
@@ -86,6 +92,9 @@ struct RedriveFacts: Sendable {
             timestampMilliseconds: sourceTimestampMilliseconds)
     }
 
+    /// Place at which the job is read.
+    var readAt: RecordAddress { needsSource ? source : place }
+
     /// App for counts, else the topic.
     var app: String { values[.app] ?? values[.topic] ?? "-" }
 
@@ -98,6 +107,14 @@ struct RedriveFacts: Sendable {
         apnsID = outcome.apnsID
         createdMilliseconds = outcome.adjusted.isEmpty ? outcome.createdMilliseconds : nil
         needsSource = true
+        firstMilliseconds = outcome.createdMilliseconds
+        if outcome.job == JobKind.push.name.description, let topic = outcome.topic {
+            push = PushIdentity(
+                device: outcome.deviceToken, topic: topic, pushType: outcome.pushType,
+                collapseIdentifier: outcome.collapseIdentifier)
+            isPushHidden = PushIdentity.isHidden(
+                pushType: outcome.pushType, collapseIdentifier: outcome.collapseIdentifier)
+        }
         values = [
             .apnsID: outcome.apnsID.description, .partition: "\(outcome.partition)",
             .sourceTopic: outcome.sourceTopic, .outcome: outcome.kind.name.description,
@@ -116,8 +133,11 @@ struct RedriveFacts: Sendable {
     /// - Parameters:
     ///   - headers: all headers of the record, in order. The last header of a name counts, because Sluice appends its own.
     ///   - glimpse: readable fields of the record.
+    ///   - job: the record as a job; nil for one that isn't valid, or lacks its value.
     init?(
-        deadLetter headers: [(name: String, value: [UInt8]?)], glimpse: JobGlimpse, place: RecordAddress,
+        deadLetter headers: [(name: String, value: [UInt8]?)], glimpse: JobGlimpse,
+        job: JobCheck.Identity? = nil,
+        place: RecordAddress,
         timestampMilliseconds: Int64, apps: RedriveApps
     ) {
         func text(_ name: String) -> String? {
@@ -135,6 +155,12 @@ struct RedriveFacts: Sendable {
             $0 < 0 ? nil : $0
         }
         needsSource = text(DeadLetter.valueOmittedHeader) != nil
+        push = job?.push
+        isPushHidden =
+            needsSource
+            || PushIdentity.isHidden(
+                pushType: glimpse.pushType, collapseIdentifier: job?.push?.collapseIdentifier)
+        firstMilliseconds = job?.createdMilliseconds
         values = [.partition: "\(partition)", .sourceTopic: topic]
         values[.rule] = text(.rule)
         values[.field] = text(.field)

@@ -3,14 +3,18 @@ import Foundation
 import Kafka
 import SluiceModel
 
-/// A run of `sluice redrive`: reads dead letters or outcomes, decides, reads jobs at their sources, and produces them again.
-/// For use on a single thread; calls block.
+/// A run of `sluice redrive`: selects dead letters or outcomes, asks group and outcomes about their jobs, reads the jobs, and
+/// produces them again. For use on a single thread; calls block.
 final class RedriveRun {
     /// Settings of a run.
     struct Settings {
         var origin: RedriveOrigin
         /// Topic with the dead letters or outcomes.
         var topic: String
+        /// Topic with the outcomes of the same jobs.
+        var outcomes: String
+        /// Consumer group of the workers.
+        var group: String
         /// Topic of the ledger.
         var ledger: String
         /// Topic to produce to; nil: the topic that each job was read from.
@@ -19,9 +23,11 @@ final class RedriveRun {
         var period: RecordPeriod
         /// Kinds of outcomes that are redriven.
         var kinds: Set<OutcomeKind> = []
-        var exceptions: RedriveLedger.Exceptions = []
+        /// Whether jobs that earlier runs redrove are sent once more.
+        var sendsAgain: Bool
+        /// Whether records that are no valid jobs are sent.
+        var sendsInvalid: Bool
         var isDryRun: Bool
-        var usesTransactions: Bool
         /// Highest number of jobs per second; nil: no limit.
         var rate: Double?
         var apps: RedriveApps
@@ -35,8 +41,8 @@ final class RedriveRun {
         var patience: Duration { cluster.patience }
     }
 
-    /// Most candidates that wait for the records at their sources.
-    private static let mostCandidates = 200_000
+    /// Most selected jobs that are judged together; each group of them reads the outcomes once.
+    private static let mostJobs = 200_000
 
     private let settings: Settings
     private let stop: StopSignals
@@ -49,12 +55,10 @@ final class RedriveRun {
     private var pace: Pace
     /// Numbers of partitions by topic; nil: there is no such topic.
     private var partitionCounts: [String: Int?] = [:]
-    private var candidates: [RedriveFacts] = []
+    private var selected: [RedriveFacts] = []
     private var ready: [RedriveItem] = []
     /// Failure of looking up a topic that jobs belong to; nil: none.
     private var lookupFailure: CommandFailure?
-    /// Records of the period, for the progress.
-    private var total = 0
     private let begin = ContinuousClock.now
 
     init(_ settings: Settings, stop: StopSignals) {
@@ -62,7 +66,7 @@ final class RedriveRun {
         self.stop = stop
         check = JobCheck(settings.decoding)
         tally = RedriveTally(isDryRun: settings.isDryRun)
-        ledger = RedriveLedger(settings.exceptions)
+        ledger = RedriveLedger(sendsAgain: settings.sendsAgain)
         // Without a limit of the delay, reading would be followed by a burst.
         pace = Pace(
             perSecond: settings.isDryRun ? nil : settings.rate, catchUp: .milliseconds(200))
@@ -79,15 +83,15 @@ final class RedriveRun {
 
     /// Runs to the end of the topic as it is now, or until a stop is requested.
     func run() throws {
-        let ranges = try ranges()
-        total = ranges.reduce(0) { $0 + Int($1.upperBound - $1.lowerBound) }
+        let ranges = try ranges(of: settings.topic, settings.period)
+        let total = ranges.reduce(0) { $0 + Int($1.upperBound - $1.lowerBound) }
         if let destination = settings.destination { _ = try settings.cluster.partitionCount(of: destination) }
         let hasLedger = try prepareLedger()
         let writer =
             try settings.isDryRun
             ? nil
             : RedriveWriter(writerSettings, isStopping: { [stop] in stop.isRequested }) { [self] item, end in
-                ended(item, end)
+                tally.add(end, item.group)
             }
         defer {
             firstFault = firstFault ?? writer?.firstError?.description
@@ -96,8 +100,13 @@ final class RedriveRun {
         }
         // After the fencing, so that the entries of a run that was fenced are seen.
         if hasLedger { try readLedger() }
-        if total > 0, !stop.isRequested { try readOrigin(ranges, writer) }
-        if !stop.isRequested { try readSources(writer) }
+        try scan(settings.topic, ranges) {
+            take($0)
+        } between: { count in
+            if selected.count >= Self.mostJobs { try judge(writer) }
+            progress.show(fraction: Double(count) / Double(max(1, total)) * 0.5) { state }
+        }
+        try judge(writer)
         if !stop.isRequested { try writer?.flush() }
         isComplete = !stop.isRequested
         progress.finish(fraction: isComplete ? 1 : nil, state)
@@ -111,24 +120,32 @@ final class RedriveRun {
             + Numbers.rate(redriven, over: ContinuousClock.now - begin)
     }
 
-    // MARK: Ranges
+    // MARK: Topics
 
-    /// Returns the offsets to read, by partition.
-    private func ranges() throws -> [Range<Int64>] {
-        let marks = try settings.cluster.watermarks(of: settings.topic)
-        let since = try offsets(from: settings.period.since, partitions: marks.count)
-        let until = try offsets(from: settings.period.until, partitions: marks.count)
+    /// Returns the offsets of a period, by partition. Counts those that an open transaction holds back.
+    private func ranges(of topic: String, _ period: RecordPeriod) throws -> [Range<Int64>] {
+        let marks = try settings.cluster.watermarks(of: topic)
+        var whole = settings.cluster
+        whole.properties["isolation.level"] = "read_uncommitted"
+        let unread = zip(try whole.watermarks(of: topic), marks).reduce(0) {
+            $0 + max(0, $1.0.high - $1.1.high)
+        }
+        tally.setUnread(unread, of: topic)
+        let since = try offsets(from: period.since, of: topic, partitions: marks.count)
+        let until = try offsets(from: period.until, of: topic, partitions: marks.count)
         return marks.indices.map { index in
-            settings.period.offsets(
+            period.offsets(
                 low: marks[index].low, high: marks[index].high, since: since[index], until: until[index])
         }
     }
 
-    private func offsets(from milliseconds: Int64?, partitions: Int) throws -> [Int64?] {
+    private func offsets(
+        from milliseconds: Int64?, of topic: String, partitions: Int
+    ) throws -> [Int64?] {
         guard let milliseconds else { return Array(repeating: nil, count: partitions) }
         do throws(KafkaError) {
             return try KafkaAdmin(properties: settings.cluster.properties).offsets(
-                of: settings.topic, partitions: partitions, from: milliseconds,
+                of: topic, partitions: partitions, from: milliseconds,
                 timeoutMilliseconds: settings.cluster.limit(15_000))
         } catch {
             throw CommandFailure(kafka: error)
@@ -151,9 +168,8 @@ final class RedriveRun {
     private var writerSettings: RedriveWriter.Settings {
         RedriveWriter.Settings(
             properties: settings.producerProperties, ledger: settings.ledger,
-            transactionalID: settings.usesTransactions ? Self.transactionalID(ledger: settings.ledger) : nil,
-            fencedID: settings.usesTransactions ? nil : Self.transactionalID(ledger: settings.ledger),
-            run: identifier, rate: settings.rate, patience: settings.patience)
+            transactionalID: Self.transactionalID(ledger: settings.ledger), run: identifier,
+            rate: settings.rate, patience: settings.patience)
     }
 
     /// Returns the identifier that runs with the same ledger share, so that a later run fences an earlier one.
@@ -166,10 +182,12 @@ final class RedriveRun {
             "cleanup.policy", .list(["compact"]),
             reason: "an entry that is deleted would let its job be sent a second time")
         let difference: TopicDifference?
+        let partitions: Int?
         do throws(KafkaError) {
             let admin = try KafkaAdmin(properties: settings.cluster.properties)
             let limit = settings.cluster.limit(10_000)
-            if try admin.partitionCount(of: settings.ledger, timeoutMilliseconds: limit) == nil {
+            partitions = try admin.partitionCount(of: settings.ledger, timeoutMilliseconds: limit)
+            if partitions == nil {
                 if settings.isDryRun { return false }
                 try admin.createTopics(
                     [
@@ -192,6 +210,12 @@ final class RedriveRun {
                         : "create it with cleanup.policy=compact, or name another by --ledger"))
         }
         if let difference { throw CommandFailure(.configuration, "\(difference)") }
+        guard partitions == 1 else {
+            throw CommandFailure(
+                .configuration,
+                "the ledger \(settings.ledger) has several partitions, so that its entries have no order; name another "
+                    + "topic by --ledger, with one partition")
+        }
         return true
     }
 
@@ -207,16 +231,11 @@ final class RedriveRun {
         }
     }
 
-    private func readLedger() throws(CommandFailure) {
-        let reader = try TopicReader(
-            topic: settings.ledger, start: .beginning, stopsAtEnd: true, cluster: settings.cluster)
-        defer { reader.close() }
-        var patience = Patience(longest: settings.patience)
-        while !reader.isAtEnd, !stop.isRequested {
-            try poll(reader, of: settings.ledger, &patience) { record in
-                ledger.apply(key: record.key, value: record.value, partition: record.partition)
-            }
-            progress.show(fraction: nil) { "reading the ledger: \(Numbers.counted(reader.count, "record"))" }
+    private func readLedger() throws {
+        try scan(settings.ledger, try ranges(of: settings.ledger, RecordPeriod())) { record in
+            ledger.apply(key: record.key, value: record.value)
+        } between: { count in
+            progress.show(fraction: nil) { "reading the ledger: \(Numbers.counted(count, "record"))" }
         }
         ledgerCount = ledger.count
         if ledger.unreadable > 0 {
@@ -227,57 +246,42 @@ final class RedriveRun {
         }
     }
 
-    /// Passes `body` the records that have arrived.
+    /// Passes `body` the records of a topic's offsets, until a stop is requested.
+    /// - Parameter between: called after each poll with the number of records so far.
     /// - Throws: when the brokers are silent for too long.
-    private func poll(
-        _ reader: TopicReader, of topic: String, _ patience: inout Patience,
-        _ body: (ConsumedRecord) -> Void
-    ) throws(CommandFailure) {
-        let before = reader.count
-        let begin = ContinuousClock.now
-        try reader.poll(timeoutMilliseconds: 100, body)
-        patience.add(.now - begin, isAnswered: reader.count > before || reader.isAtEnd)
-        guard patience.isOver else { return }
-        throw CommandFailure(
-            .unavailable,
-            "no record of \(topic) from Kafka at \(settings.cluster.bootstrapServers) within "
-                + "\(Numbers.fixed(settings.patience / .seconds(1), 0)) s; check the brokers, and run the command again"
-        )
-    }
-
-    // MARK: Dead letters and outcomes
-
-    private func readOrigin(_ ranges: [Range<Int64>], _ writer: RedriveWriter?) throws {
+    private func scan(
+        _ topic: String, _ ranges: [Range<Int64>], _ body: (ConsumedRecord) -> Void,
+        between: (Int) throws -> Void
+    ) throws {
+        guard ranges.contains(where: { !$0.isEmpty }) else { return }
         let reader = try TopicReader(
-            topic: settings.topic, start: .offsets(ranges.map(\.lowerBound)), stopsAtEnd: true,
+            topic: topic, start: .offsets(ranges.map(\.lowerBound)), stopsAtEnd: true,
             cluster: settings.cluster, bounds: ranges.map(\.upperBound))
         defer { reader.close() }
         var patience = Patience(longest: settings.patience)
         while !reader.isAtEnd, !stop.isRequested {
-            try poll(reader, of: settings.topic, &patience) { take($0) }
-            try handOver(writer)
-            if candidates.count >= Self.mostCandidates { try readSources(writer) }
-            progress.show(
-                fraction: Double(reader.count) / Double(max(1, total))
-                    * (settings.origin == .outcomes ? 0.5 : 1)
-            ) { state }
+            let before = reader.count
+            let begin = ContinuousClock.now
+            try reader.poll(timeoutMilliseconds: 100, body)
+            patience.add(.now - begin, isAnswered: reader.count > before || reader.isAtEnd)
+            try between(reader.count)
+            guard patience.isOver else { continue }
+            throw CommandFailure(
+                .unavailable,
+                "no record of \(topic) from Kafka at \(settings.cluster.bootstrapServers) within "
+                    + "\(Numbers.fixed(settings.patience / .seconds(1), 0)) s; check the brokers, and run the command again"
+            )
         }
     }
+
+    // MARK: Dead letters and outcomes
 
     private func take(_ record: ConsumedRecord) {
         guard settings.period.contains(record.timestampMilliseconds, unstamped: false) else { return }
         tally.addRead()
-        guard let facts = facts(of: record) else { return }
-        guard settings.filter.matches(facts) else { return }
+        guard let facts = facts(of: record), settings.filter.matches(facts) else { return }
         tally.addSelected(facts)
-        let group = RedriveTally.Group(facts)
-        switch ledger.decide(place: facts.place, source: facts.source, identity: facts.identity) {
-        case .redriven: tally.add(.before, group)
-        case .sameJob: tally.add(.sameJob, group)
-        case .inDoubt: tally.add(.inDoubt, group)
-        case .send:
-            if facts.needsSource { candidates.append(facts) } else { redrive(RecordCopy(record), facts) }
-        }
+        selected.append(facts)
     }
 
     /// Returns nil for a record that isn't meant, and counts a record that is none of the origin's.
@@ -296,40 +300,134 @@ final class RedriveRun {
         case .deadLetters:
             let copy = RecordCopy(record)
             let facts = RedriveFacts(
-                deadLetter: copy.namedHeaders, glimpse: check.glimpse(of: copy), place: place,
-                timestampMilliseconds: timestamp, apps: settings.apps)
+                deadLetter: copy.namedHeaders, glimpse: check.glimpse(of: copy),
+                job: check.identity(ofDeadLetter: copy), place: place, timestampMilliseconds: timestamp,
+                apps: settings.apps)
             if facts == nil { tally.addUnreadable() }
             return facts
         }
     }
 
-    /// Hands a job to the writer, with the next call of `handOver`.
-    private func redrive(_ record: RecordCopy, _ facts: RedriveFacts) {
+    // MARK: Judgement
+
+    /// Judges the selected jobs, and hands over those that are sent.
+    private func judge(_ writer: RedriveWriter?) throws {
+        let open = selected.filter { facts in
+            guard let end = ledger.verdict(facts) else { return true }
+            drop(facts, end)
+            return false
+        }
+        selected = []
+        if open.isEmpty || stop.isRequested { return }
+        let pending = try pending(of: open)
+        let later = try laterOutcomes(of: open)
+        if stop.isRequested { return }
+        var jobs: [RedriveFacts] = []
+        for (number, facts) in open.enumerated() {
+            let partition = TopicPartition(facts.source.topic, facts.source.partition)
+            if let end = later[number] {
+                drop(facts, end)
+            } else if pending[partition]?.contains(facts.source.offset) == true {
+                drop(facts, .uncommitted)
+            } else {
+                if pending[partition] == nil { tally.add(.uncommitted) }
+                jobs.append(facts)
+            }
+        }
+        try read(jobs, writer)
+    }
+
+    /// Returns the ends of jobs that later outcomes of the period forbid to send.
+    private func laterOutcomes(of jobs: [RedriveFacts]) throws -> [Int: RedriveEnd] {
+        var later = LaterOutcomes(jobs)
+        let topic = settings.outcomes
+        let exists = try partitionCount(of: topic) != nil
+        if exists {
+            try scan(topic, try ranges(of: topic, RecordPeriod(since: settings.period.since))) { record in
+                guard let outcome = record.value.flatMap({ OutcomeSummary(json: $0) }) else { return }
+                later.take(
+                    outcome,
+                    at: RecordAddress(topic: topic, partition: record.partition, offset: record.offset),
+                    timestampMilliseconds: record.timestampMilliseconds)
+            } between: { _ in
+                progress.show(fraction: 0.5) { state }
+            }
+        }
+        for (number, job) in jobs.enumerated() where later.ends[number] == nil {
+            if !exists { tally.add(.laterOutcome) }
+            let isHidden = later.hasHashes && settings.origin == .deadLetters && job.push != nil
+            if job.isPushHidden || isHidden || !exists && job.push != nil { tally.add(.superseded) }
+        }
+        return later.ends
+    }
+
+    /// Returns the offsets that the workers' group will read, by partition of the jobs' records. Partitions without a
+    /// committed offset are missing.
+    private func pending(of jobs: [RedriveFacts]) throws -> [TopicPartition: Range<Int64>] {
+        let marks = try watermarks(Set(jobs.map(\.source.topic)))
+        let partitions = Set(jobs.map { TopicPartition($0.source.topic, $0.source.partition) })
+            .filter { marks[$0] != nil }
+        var pending: [TopicPartition: Range<Int64>] = [:]
+        for answer in try settings.cluster.committed(Array(partitions), group: settings.group) {
+            guard let offset = answer.offset, let mark = marks[answer.topicPartition] else { continue }
+            pending[answer.topicPartition] = offset..<max(offset, mark.high)
+        }
+        return pending
+    }
+
+    /// Ends a job that isn't handed to the writer.
+    private func drop(_ facts: RedriveFacts, _ end: RedriveEnd) {
+        tally.add(end, RedriveTally.Group(facts))
+    }
+
+    // MARK: Jobs
+
+    /// Reads jobs at their sources or dead letters, and hands over those that are sent.
+    private func read(_ jobs: [RedriveFacts], _ writer: RedriveWriter?) throws {
+        if jobs.isEmpty { return }
+        let plan = SourcePlan(jobs.map(\.readAt), watermarks: try watermarks(Set(jobs.map(\.readAt.topic))))
+        let reader = try SourceReader(settings.cluster)
+        defer { reader.close() }
+        var done = 0
+        let now = Int64(Date().timeIntervalSince1970 * 1_000)
+        try reader.read(plan, stop: stop) { number, record in
+            done += 1
+            take(RecordCopy(record), jobs[number], now)
+        } gone: { number in
+            done += 1
+            drop(jobs[number], .gone)
+        } between: {
+            try handOver(writer)
+            progress.show(fraction: 0.5 + 0.5 * Double(done) / Double(jobs.count)) { state }
+        }
+        try handOver(writer)
+    }
+
+    /// Judges a job's record, and keeps what is sent for the next call of `handOver`.
+    private func take(_ record: RecordCopy, _ facts: RedriveFacts, _ now: Int64) {
+        let end = check.verdict(
+            of: record, facts, nowMilliseconds: now, skipsExpired: !settings.kinds.contains(.expired),
+            skipsInvalid: !settings.sendsInvalid)
+        if let end { return drop(facts, end) }
+        guard ledger.take(facts) else { return drop(facts, .sameJob) }
         let made: RedriveItem?
         do {
             made = try RedriveItem(
                 record, of: facts, destination: settings.destination,
-                before: ledger.state(of: facts.place, source: facts.source, identity: facts.identity),
-                partitions: partitionCount)
+                renewsLife: settings.kinds.contains(.expired), partitions: partitionCount)
         } catch {
-            if lookupFailure == nil { lookupFailure = error }
+            lookupFailure = lookupFailure ?? error
             return
         }
         guard let item = made else {
             firstFault =
                 firstFault
                 ?? "there is no topic \(facts.source.topic); create it, or name another topic by --to"
-            drop(facts, .failed)
-            return
+            return drop(facts, .failed)
         }
         tally.addExample(facts)
         if item.count > 1 { tally.addRepeated() }
-        if settings.origin == .deadLetters, check.error(in: item.record) != nil { tally.addInvalid() }
-        if settings.isDryRun {
-            tally.add(.redriven, item.group)
-        } else {
-            ready.append(item)
-        }
+        if settings.isDryRun { tally.add(.redriven, item.group) } else { ready.append(item) }
     }
 
     private func handOver(_ writer: RedriveWriter?) throws {
@@ -343,71 +441,13 @@ final class RedriveRun {
         }
     }
 
-    /// Ends a job that isn't handed to the writer.
-    private func drop(_ facts: RedriveFacts, _ end: RedriveEnd) {
-        ledger.release(source: facts.source, identity: facts.identity)
-        tally.add(end, RedriveTally.Group(facts))
-    }
-
-    private func ended(_ item: RedriveItem, _ end: RedriveEnd) {
-        tally.add(end, item.group)
-    }
-
-    // MARK: Sources
-
-    private func readSources(_ writer: RedriveWriter?) throws {
-        guard !candidates.isEmpty else { return }
-        let wanted = candidates
-        candidates = []
-        let plan = SourcePlan(wanted.map(\.source), watermarks: try watermarks(wanted))
-        let reader = try SourceReader(settings.cluster)
-        defer { reader.close() }
-        var done = 0
-        let now = Int64(Date().timeIntervalSince1970 * 1_000)
-        try reader.read(plan, stop: stop) { index, record in
-            done += 1
-            judge(RecordCopy(record), wanted[index], now)
-        } gone: { index in
-            done += 1
-            drop(wanted[index], .gone)
-        } between: {
-            try handOver(writer)
-            progress.show(fraction: 0.5 + 0.5 * Double(done) / Double(wanted.count)) { state }
-        }
-        try handOver(writer)
-    }
-
-    private func judge(_ record: RecordCopy, _ facts: RedriveFacts, _ now: Int64) {
-        switch check.verdict(
-            of: record, facts, nowMilliseconds: now, skipsExpired: !settings.kinds.contains(.expired))
-        {
-        case .same: redrive(record, facts)
-        case .differs: drop(facts, .differs)
-        case .expired: drop(facts, .expired)
-        }
-    }
-
-    /// Returns the bounds of the logs that candidates are in. Partitions that don't exist are missing.
-    private func watermarks(_ wanted: [RedriveFacts]) throws -> [TopicPartition: Watermarks] {
-        let partitions = Set(wanted.map { TopicPartition($0.source.topic, $0.source.partition) })
+    /// Returns the bounds of the topics' logs. Topics that don't exist are missing.
+    private func watermarks(_ topics: Set<String>) throws -> [TopicPartition: Watermarks] {
         var marks: [TopicPartition: Watermarks] = [:]
-        do throws(KafkaError) {
-            let admin = try KafkaAdmin(properties: settings.cluster.properties)
-            for topic in Set(partitions.map(\.topic)) {
-                guard TopicPartition.isTopicName(topic),
-                    let count = try admin.partitionCount(
-                        of: topic, timeoutMilliseconds: settings.cluster.limit(10_000))
-                else {
-                    continue
-                }
-                for partition in partitions where partition.topic == topic && Int(partition.partition) < count
-                {
-                    marks[partition] = try admin.watermarks(
-                        of: partition, timeoutMilliseconds: settings.cluster.limit(10_000))
-                }
+        for topic in topics where try partitionCount(of: topic) != nil {
+            for (number, mark) in try settings.cluster.watermarks(of: topic).enumerated() {
+                marks[TopicPartition(topic, Int32(number))] = mark
             }
-        } catch {
-            throw CommandFailure(kafka: error)
         }
         return marks
     }

@@ -8,13 +8,21 @@ enum RedriveEnd: String, CaseIterable, Sendable {
     case before = "redriven-before"
     /// Another dead letter or outcome of the same record was redriven.
     case sameJob = "same-job"
-    /// An earlier run may have redriven it.
+    /// The ledger has an entry that this version can't read.
     case inDoubt = "in-doubt"
+    /// The job's record has a later outcome.
+    case laterOutcome = "later-outcome"
+    /// The workers' group hasn't committed the job's record.
+    case uncommitted
+    /// A newer push of the identity was accepted, cancelled or erased.
+    case superseded
+    /// The record is no valid job by this version's rules.
+    case invalid
     /// The job's record doesn't exist any more.
     case gone
     /// The record at the source is another job.
     case differs
-    /// The job would only expire again.
+    /// The job's life, which counts from its first production, is over.
     case expired
     /// Kafka didn't report whether the job was produced.
     case unanswered
@@ -27,14 +35,36 @@ enum RedriveEnd: String, CaseIterable, Sendable {
         case .redriven: isDryRun ? "would be redriven" : "redriven"
         case .before: "skipped: an earlier run redrove them (--again sends them once more)"
         case .sameJob: "skipped: another dead letter or outcome of the same record came first"
-        case .inDoubt: "skipped: in doubt, because an earlier run was cut off (--in-doubt send)"
+        case .inDoubt: "skipped: in doubt, because the ledger's entry can't be read (--again sends them)"
+        case .laterOutcome: "skipped: the job's record has a later outcome"
+        case .uncommitted: "skipped: the workers' group hasn't committed them yet, so it may push them itself"
+        case .superseded: "skipped: a newer push of the identity was accepted, cancelled or erased"
+        case .invalid: "skipped: no valid jobs by this version's rules (--invalid sends them)"
         case .gone: "gone: retention has removed the job's record, or the topic was created anew"
         case .differs: "skipped: the record at the source is another job"
         case .expired:
-            "skipped: expired meanwhile, so the push would only expire again (--outcomes …,expired)"
+            "skipped: expired since their first production (--outcomes …,expired)"
         case .unanswered:
             "unanswered: Kafka didn't acknowledge them; the next run redrives or reports them"
         case .failed: "failed: not produced"
+        }
+    }
+}
+
+/// Question about a selected job that could not be answered. The job is sent nevertheless.
+enum RedriveDoubt: String, CaseIterable {
+    case laterOutcome = "later-outcome"
+    case uncommitted
+    case superseded
+
+    /// Description for people, behind a number.
+    var text: String {
+        switch self {
+        case .laterOutcome: "not checked for later outcomes: there is no topic of outcomes (--outcomes-topic)"
+        case .uncommitted: "not checked for commits: the group has none of their partitions (--group)"
+        case .superseded:
+            "not checked for newer pushes of their identity: its device, its payload or the topic of outcomes doesn't "
+                + "show it"
         }
     }
 }
@@ -64,8 +94,9 @@ struct RedriveTally {
     private(set) var unreadable = 0
     /// Dead letters or outcomes that the conditions select.
     private(set) var selected = 0
-    /// Selected ones that are dead letters again by the rules of this version.
-    private(set) var invalid = 0
+    /// Offsets behind open transactions, by topic.
+    private(set) var unread: [String: Int64] = [:]
+    private var doubts: [RedriveDoubt: Int] = [:]
     /// Redriven jobs that had been redriven before and failed again.
     private(set) var repeated = 0
     private var ends: [RedriveEnd: Int] = [:]
@@ -81,7 +112,8 @@ struct RedriveTally {
 
     mutating func addRead() { read += 1 }
     mutating func addUnreadable() { unreadable += 1 }
-    mutating func addInvalid() { invalid += 1 }
+    mutating func add(_ doubt: RedriveDoubt) { doubts[doubt, default: 0] += 1 }
+    mutating func setUnread(_ count: Int64, of topic: String) { unread[topic] = count }
     mutating func addRepeated() { repeated += 1 }
 
     mutating func addSelected(_ facts: RedriveFacts) {
@@ -122,14 +154,11 @@ struct RedriveTally {
         return text.withUTF8 { APNSID(anyCase: UnsafeRawBufferPointer($0)) }?.description
     }
 
-    /// Returns text from a record without control characters, and no longer than a line has room for. A producer may have
-    /// written a device token into a wrong field.
+    /// Returns text from a record, no longer than a line has room for. A producer may have written a device token into a
+    /// wrong field.
     private func plain(_ text: String) -> String {
         if text.utf8.count >= 32, text.allSatisfy(\.isHexDigit) { return "(hidden)" }
-        let shown = text.unicodeScalars.prefix(80).map {
-            $0.value < 0x20 || $0.value == 0x7f ? "?" : Character($0)
-        }
-        return String(shown)
+        return ForeignText.escaped(text, limit: 80)
     }
 
     /// Lines of the report.
@@ -160,10 +189,13 @@ struct RedriveTally {
         if repeated > 0 {
             lines.append("\(Numbers.grouped(repeated)) of them had been redriven before, and failed again")
         }
-        if invalid > 0 {
+        for doubt in RedriveDoubt.allCases where doubts[doubt] != nil {
+            lines.append("\(Numbers.grouped(doubts[doubt] ?? 0)) \(doubt.text)")
+        }
+        for (topic, count) in unread.sorted(by: { $0.key < $1.key }) where count > 0 {
             lines.append(
-                "\(Numbers.grouped(invalid)) of the redriven are no valid jobs by this version's rules: "
-                    + "workers of this version make dead letters of them again")
+                "up to \(Numbers.counted(Int(count), "record")) of \(topic) unread: an open transaction holds them back; "
+                    + "run the command again when it has ended")
         }
         if unreadable > 0 {
             lines.append("\(Numbers.counted(unreadable, "record")) left out, because they are no \(noun)s")
@@ -179,7 +211,7 @@ struct RedriveTally {
     func document(of origin: RedriveOrigin) -> [String: Any] {
         var document: [String: Any] = [
             "origin": origin.rawValue, "dry-run": isDryRun, "read": read, "selected": selected,
-            "unreadable": unreadable, "invalid": invalid, "redriven-repeatedly": repeated,
+            "unreadable": unreadable, "redriven-repeatedly": repeated,
             "groups": sorted.map { group, selected, redriven in
                 [
                     "app": plain(group.app), "cause": plain(group.cause), "selected": selected,
@@ -189,6 +221,9 @@ struct RedriveTally {
         ]
         for end in RedriveEnd.allCases { document[end.rawValue] = self[end] }
         document["not-reached"] = notReached
+        document["unread"] = unread.mapValues { Int($0) }
+        document["unchecked"] = Dictionary(
+            uniqueKeysWithValues: RedriveDoubt.allCases.map { ($0.rawValue, doubts[$0] ?? 0) })
         if isDryRun { document["examples"] = examples }
         return document
     }
