@@ -14,11 +14,11 @@ import Testing
     }
 
     /// Jobs in binary and in packed mode, with a long header that no outcome passes on.
-    private func jobs(_ count: Int) -> [EncodedJob] {
+    private func jobs(_ count: Int) throws -> [EncodedJob] {
         var random = SeededGenerator(seed: 118)
-        return (0..<count).map { number in
+        return try (0..<count).map { number in
             let binary = push("number \(number)", to: random.hexadecimal(bytes: 32))
-            var job = number % 2 == 0 ? binary : JobEncoder.packed(binary)
+            var job = try number % 2 == 0 ? binary : JobEncoder.packed(binary)
             job.headers.append((name: "x-long", value: [UInt8](repeating: 120, count: 50_000)))
             return job
         }
