@@ -27,6 +27,12 @@ public struct CapacityCosts: Sendable, Equatable {
     public var residentPerJob: Double = 2_000
     /// Bytes of the Kafka clients' queues in memory: 16 MiB fetched ahead, and librdkafka's part of each record.
     public var residentQueues = 40e6
+    /// Bytes of fetch responses that jobs which wait keep, at most.
+    public var mostResponses: Double = 48 * 1_048_576
+    /// Bytes that the consumer fetches ahead, at most.
+    public var mostAhead: Double = 128 * 1_048_576
+    /// Bytes of a partition in memory.
+    public var residentPerPartition: Double = 16_384
     /// Bytes of a store in memory: write buffer, cache and RocksDB's own.
     public var residentStore = 330e6
 

@@ -51,8 +51,10 @@ public struct CapacityPlan: Sendable, Equatable {
     public var heldItems: Double
     /// Bytes on the disk of a worker.
     public var diskPerWorker: Double
-    /// Bytes of memory of a worker.
+    /// Bytes of memory of a worker under the planned load.
     public var memoryPerWorker: Double
+    /// Most bytes of memory of a worker, whatever producers write.
+    public var mostMemoryPerWorker: Double
     /// Cores of a worker used at the average rate with all workers.
     public var coresUsual: Double
     /// Seconds in which a new owner restores a partition.
@@ -96,7 +98,8 @@ extension CapacityPlan {
             connectionsPerWorker: s.perWorker, connectionsUsual: s.connectionsUsual,
             cpuPerJob: s.cpuPerJob, workerLimit: s.fullWorker,
             maxInFlight: s.maxInFlight, maxInFlightBytes: s.maxInFlightBytes, heldItems: s.heldItems,
-            diskPerWorker: s.disk, memoryPerWorker: s.memory, coresUsual: s.coresUsual,
+            diskPerWorker: s.disk, memoryPerWorker: s.memory,
+            mostMemoryPerWorker: s.mostMemory, coresUsual: s.coresUsual,
             restoreOfPartition: s.restoreOfPartition, restoreAfterFailure: s.restoreAfterFailure,
             recoveryAfterFailure: s.recovery, lagAfterFailure: s.lag, lagAtRestart: s.restartLag,
             recoveryAfterRestart: s.restartRecovery, rollingRestart: s.rollingRestart,

@@ -66,6 +66,13 @@ extension CapacitySizes {
                 + "jobs in flight × \(text(costs.residentPerJob + recordBytes)) bytes + queues \(text(costs.residentQueues, "bytes"))"
                 + (load.hasStore ? " + store \(text(costs.residentStore, "bytes"))" : ""))
         add(
+            "most memory of a worker", "most-memory", mostMemory, "bytes",
+            "\(text(costs.residentIdle, "bytes")) + connections × \(text(costs.residentPerConnection, "bytes")) + "
+                + "jobs in flight × \(text(costs.residentPerJob)) bytes + 2 × bytes in flight + responses "
+                + "\(text(costs.mostResponses, "bytes")) + fetched ahead \(text(costs.mostAhead, "bytes")) + partitions × "
+                + "\(text(costs.residentPerPartition)) bytes"
+                + (load.hasStore ? " + store \(text(costs.residentStore, "bytes"))" : ""))
+        add(
             "to APNs", "apns-traffic", peak * (load.payloadBytes + costs.pushOverhead), "bytes/s",
             "peak × (payload + \(text(costs.pushOverhead)) bytes)")
         add(

@@ -23,6 +23,7 @@ struct CapacitySizes {
     var heldItems = 0.0
     var disk = 0.0
     var memory = 0.0
+    var mostMemory = 0.0
     var coresUsual = 0.0
     var restoreOfPartition = 0.0
     var restoreAfterFailure = 0.0
@@ -101,6 +102,12 @@ struct CapacitySizes {
             + costs.residentQueues
             + (load.hasStore ? costs.residentStore : 0)
         coresUsual = costs.coresOfWakeUps + load.rate / Double(workers) * cpuPerJob
+        // Dead letters have all bytes of their records, in the producer's queue too.
+        mostMemory =
+            costs.residentIdle + Double(perWorker) * costs.residentPerConnection
+            + Double(maxInFlight) * costs.residentPerJob + 2 * maxInFlightBytes + costs.mostResponses
+            + costs.mostAhead + Double(partitions) * costs.residentPerPartition
+            + (load.hasStore ? costs.residentStore : 0)
         let restores = load.hasStore && load.hasChangelog
         let perItem = restores ? costs.changelogFactor / costs.restoreRate : 0
         restoreOfPartition = heldItems / Double(partitions) * perItem

@@ -272,7 +272,7 @@ extension Configuration {
                 help: "highest number of unfinished jobs in a worker; at the limit the worker stops reading")!,
             maxInFlightBytes: section.size(
                 "max-in-flight-bytes", 1 << 16...1 << 40, default: defaults.maxInFlightBytes,
-                help: "highest number of bytes of unfinished jobs' records in a worker"),
+                help: "highest number of bytes of unfinished jobs' records in a worker, headers included"),
             partitionShare: section.number(
                 "partition-share", 0.05...1, default: defaults.partitionShare,
                 help:

@@ -74,6 +74,16 @@ struct CapacityPlanTests {
         #expect(plan.restoreOfPartition == 1)
     }
 
+    @Test("Most memory: the parts of a worker at its limits, never less than the planned load's")
+    func mostMemory() {
+        let plan = CapacityPlan(load { $0.partitions = 48 })
+        let store = plan.load.hasStore ? 330e6 : 0
+        let parts = 60e6 + Double(plan.connectionsPerWorker) * 2e6 + Double(plan.maxInFlight) * 2_000
+        let mebibytes = 2 * plan.maxInFlightBytes / 1_048_576 + 48 + 128
+        #expect(plan.mostMemoryPerWorker == parts + mebibytes * 1_048_576 + 48 * 16_384 + store)
+        #expect(plan.mostMemoryPerWorker > plan.memoryPerWorker)
+    }
+
     @Test("Fewer partitions than workers: a warning names both")
     func fewPartitions() {
         let plan = CapacityPlan(

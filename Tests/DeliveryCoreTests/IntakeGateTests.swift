@@ -215,4 +215,32 @@ import Testing
         gate.revoke(1)
         #expect(drain(&gate) == [.resume(0)])
     }
+
+    @Test func batchOfLargeRecordsEndsAtTheByteLimit() {
+        var gate = gate(bytes: 10_000)
+        gate.polled(10, bytes: 10_000)
+        #expect(gate.room(atMost: 64, at: 0) == 10)
+        take(&gate, 0, 0..<3, bytes: 2_500)
+        #expect(gate.room(atMost: 64, at: 0) == 2)
+        // Smaller records make room again, but slowly.
+        for _ in 0..<50 { gate.polled(10, bytes: 100) }
+        #expect(gate.room(atMost: 64, at: 0) == 64)
+    }
+
+    @Test func tooMuchFetchedAheadPausesAllAtOnce() {
+        var gate = gate()
+        gate.polled(2, bytes: 1_000_000)
+        gate.fetchedAhead(gate.limits.bytesAhead / 500_000)
+        #expect(gate.room(atMost: 64, at: 0) > 1)
+        gate.fetchedAhead(gate.limits.bytesAhead / 500_000 + 1)
+        gate.advance(to: 1)
+        #expect(drain(&gate) == [.pause(0, .limit), .pause(1, .limit)])
+        #expect(gate.room(atMost: 64, at: 1) == 1)
+        let early = gate.settle(at: 2)
+        #expect(!early)
+        gate.fetchedAhead(0)
+        let resumes = gate.settle(at: 3)
+        #expect(resumes)
+        #expect(drain(&gate) == [.resume(0), .resume(1)])
+    }
 }

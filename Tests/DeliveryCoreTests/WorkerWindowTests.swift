@@ -20,6 +20,17 @@ import Testing
         #expect(handed(script.deliver(0)) == [UInt(Self.far) + 1])
     }
 
+    /// A record that is held back keeps its own bytes alone, and the owner has another handle of the copy.
+    @Test func heldRecordIsHandedOverUnderTheHandleOfItsCopy() {
+        let script = WorkerScript()
+        script.assign([0])
+        _ = script.take(0)
+        #expect(script.take(Self.far) == .deferred)
+        #expect(script.passTicks(11).contains(.copyDeferred))
+        script.apply { machine, _ in machine.replaceDeferredHandles { $0 + 1_000_000 } }
+        #expect(handed(script.deliver(0)) == [UInt(Self.far) + 1_000_001])
+    }
+
     /// The job takes room until its item leaves memory, although the store has it.
     @Test func heldRecordIsHandedOverWhenAJobIsFreed() {
         let script = WorkerScript(.local, jobs: 1)

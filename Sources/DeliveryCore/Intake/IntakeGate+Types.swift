@@ -5,6 +5,8 @@ extension IntakeGate {
         public var jobs: Int
         /// Bytes of jobs taken and not finished, at least 1.
         public var bytes: Int
+        /// Bytes that the consumer may have fetched ahead, at least 1.
+        public var bytesAhead: Int
         /// Part of either limit that the long-held jobs of one partition may take, 0…1. At 1 no partition is paused
         /// alone.
         public var partitionShare: Double
@@ -15,11 +17,13 @@ extension IntakeGate {
         public var stall: UInt64
 
         public init(
-            jobs: Int, bytes: Int, partitionShare: Double = 0.5, longHold: UInt64 = 2_000_000_000,
+            jobs: Int, bytes: Int, bytesAhead: Int = 128 << 20, partitionShare: Double = 0.5,
+            longHold: UInt64 = 2_000_000_000,
             stall: UInt64 = 500_000_000
         ) {
             self.jobs = max(1, jobs)
             self.bytes = max(1, bytes)
+            self.bytesAhead = max(1, bytesAhead)
             self.partitionShare = min(max(0, partitionShare), 1)
             self.longHold = longHold
             self.stall = stall

@@ -4,7 +4,8 @@
 /// A partition is paused for one or more of the reasons below (``Reason``).
 /// - *limit*: the worker holds as many jobs or bytes as it may. At first the worker only stops polling, because a pause
 ///   discards what the consumer has fetched ahead. All partitions are paused when nothing has become free for
-///   ``Limits/stall``. They resume at half of the limit.
+///   ``Limits/stall``. They resume at half of the limit. They are paused at once when the consumer has fetched too much
+///   ahead, because the consumer's own limit leaves out keys and headers.
 /// - *share*: long-held jobs of one partition take more than their share of the limit, while other partitions have
 ///   work. The partition is paused alone, until its jobs are down to half of the share.
 /// - *window*: the partition's ``OffsetTracker`` has no room.
@@ -80,6 +81,10 @@ public struct IntakeGate: ~Copyable, Sendable {
     public private(set) var orphans = Load()
     /// Bytes held, finished or not. They count where they are more than the jobs' own bytes.
     public var bytesHeld = 0
+    /// Mean bytes of the records polled last. Rises at once and falls slowly.
+    private var meanBytes = 0
+    /// Bytes that the consumer has fetched ahead, about.
+    private var bytesAhead = 0
     /// All partitions are paused because the store is in trouble.
     public private(set) var waitsForStore = false
     /// True while an operator has paused all sending.
@@ -173,6 +178,12 @@ public struct IntakeGate: ~Copyable, Sendable {
         return partitions[partition].reasons
     }
 
+    /// Takes bytes off a job that was taken and is not finished.
+    public mutating func shrink(_ partition: Int, offset: Int64, bytes: Int) {
+        load.subtract(partitions[partition].finish(Load(jobs: 0, bytes: bytes), offset))
+        if partitions[partition].reasons.contains(.share) { checkShare(partition) }
+    }
+
     /// Removes jobs of an ending partition that go back to Kafka. The jobs themselves are not known.
     public mutating func returnJobs(_ partition: Int, jobs: Int) {
         load.subtract(partitions[partition].load.subtract(Self.mean(partitions[partition].load, jobs)))
@@ -230,6 +241,16 @@ public struct IntakeGate: ~Copyable, Sendable {
 
     // MARK: Polling
 
+    /// Notes polled records and their bytes.
+    public mutating func polled(_ records: Int, bytes: Int) {
+        guard records > 0 else { return }
+        let mean = bytes / records
+        meanBytes = mean > meanBytes ? mean : meanBytes - (meanBytes - mean) / 8
+    }
+
+    /// Notes the number of records that the consumer has fetched ahead.
+    public mutating func fetchedAhead(_ records: Int) { bytesAhead = records * meanBytes }
+
     /// Jobs and bytes that count against the limits.
     public var total: Load {
         Load(jobs: load.jobs + orphans.jobs, bytes: max(load.bytes + orphans.bytes, bytesHeld))
@@ -245,7 +266,16 @@ public struct IntakeGate: ~Copyable, Sendable {
     /// make room. The result is 1 while all is paused, because the consumer's events have to be served.
     public mutating func room(atMost batch: Int, at now: UInt64) -> Int {
         if isPausedForLimit || waitsForStore || isAllPaused { return 1 }
-        guard isAtLimit else { return min(batch, limits.jobs - total.jobs) }
+        if bytesAhead > limits.bytesAhead {
+            pauseForLimit()
+            return 1
+        }
+        let total = total
+        guard isAtLimit else {
+            let room = min(batch, limits.jobs - total.jobs)
+            // A batch of large records would exceed the limit by far.
+            return meanBytes > 0 ? min(room, max(1, (limits.bytes - total.bytes) / meanBytes)) : room
+        }
         if stalledSince == nil { stalledSince = now }
         return 0
     }
@@ -258,7 +288,7 @@ public struct IntakeGate: ~Copyable, Sendable {
     @discardableResult
     public mutating func settle(at now: UInt64) -> Bool {
         if isPausedForLimit {
-            guard hasRoomForAll else { return false }
+            guard hasRoomForAll, bytesAhead <= limits.bytesAhead / 2 else { return false }
             isPausedForLimit = false
             for partition in partitions.indices { remove(.limit, partition) }
             return true
@@ -275,6 +305,7 @@ public struct IntakeGate: ~Copyable, Sendable {
             // Room that becomes free belongs to the others. They have another while before they are paused as well.
             if turn(), stalledSince != nil { stalledSince = now }
         }
+        if !isPausedForLimit, bytesAhead > limits.bytesAhead { return pauseForLimit() }
         guard !isPausedForLimit, let since = stalledSince, now >= since &+ limits.stall, isAtLimit else {
             return
         }
@@ -282,6 +313,10 @@ public struct IntakeGate: ~Copyable, Sendable {
             stalledSince = now
             return
         }
+        pauseForLimit()
+    }
+
+    private mutating func pauseForLimit() {
         stalledSince = nil
         isPausedForLimit = true
         limitPauses += 1

@@ -165,6 +165,17 @@ public struct OffsetTracker: Sendable {
         return .advanced
     }
 
+    /// Takes bytes off an outstanding record. Returns the bytes that were taken off: no more than the record's 64
+    /// neighbours have.
+    public mutating func shrink(_ offset: Int64, by bytes: Int) -> Int {
+        guard isOutstanding(offset) else { return 0 }
+        let index = wordIndex(offset)
+        let size = min(UInt32(clamping: bytes), sizes[index])
+        sizes[index] -= size
+        outstandingBytes -= Int(size)
+        return Int(size)
+    }
+
     /// Skips to `offset`, because the log has no records below it: the consumer's position at the end of the
     /// partition, behind transaction markers. Without this call the watermark would stop behind the last record.
     public mutating func skip(to offset: Int64) {

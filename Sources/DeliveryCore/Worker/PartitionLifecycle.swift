@@ -149,6 +149,9 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
         return (completion, before - tracker.outstandingBytes)
     }
 
+    /// Takes bytes off an outstanding record. Returns the bytes that were taken off.
+    mutating func shrink(_ offset: Int64, by bytes: Int) -> Int { tracker.shrink(offset, by: bytes) }
+
     /// Releases a record that was complete before, because the record has had its effect once more.
     mutating func replayed(_ offset: Int64) {
         tracker.release(offset)
@@ -156,6 +159,12 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
     }
 
     mutating func deferRecord(_ record: PolledRecord) { deferredRecords.append(record) }
+
+    mutating func replaceDeferredHandles(_ replace: (UInt) -> UInt) {
+        for index in deferredRecords.indices {
+            deferredRecords[index].handle = replace(deferredRecords[index].handle)
+        }
+    }
 
     mutating func takeDeferredRecords() -> [PolledRecord] {
         let taken = deferredRecords

@@ -88,6 +88,9 @@ public enum ShardRequest: Sendable, Equatable {
     case wake
     /// ``ShardReport/passed(_:)`` follows.
     case pass(UInt64)
+    /// Copies the records that were held at the last request of this kind, so that the consumer's memory becomes free;
+    /// ``ShardReport/leftResponses(_:)`` follows.
+    case leaveResponses
     /// Sends nothing new; ``ShardReport/drained(_:)`` and then ``ShardReport/settledAll`` follow.
     case drain
     /// Closes connections and ends; ``ShardReport/finished(_:)`` follows.
@@ -130,6 +133,9 @@ public enum ShardReport: Sendable, Equatable {
     case released(slot: UInt16)
     /// The shard has reached the ``ShardRequest/pass(_:)`` of this number.
     case passed(UInt64)
+    /// The shard's records of before the last ``ShardRequest/leaveResponses`` have memory of their own. Contains records
+    /// that became much smaller.
+    case leftResponses([ShrunkRecord])
     /// Sending of new pushes has stopped; contains the number of jobs given back.
     case drained(Int)
     /// The shard couldn't make a change for the store, although its machine counts on it: offsets that the shard reports
@@ -155,6 +161,18 @@ public struct ShardEnding: Hashable, BitwiseCopyable, Sendable {
         self.produced = produced
         self.changesLeft = changesLeft
         self.isTorn = isTorn
+    }
+}
+
+/// Record that takes less room than it did.
+public struct ShrunkRecord: Hashable, BitwiseCopyable, Sendable {
+    public var place: RecordPlace
+    /// Bytes that became free.
+    public var bytes: Int
+
+    public init(place: RecordPlace, bytes: Int) {
+        self.place = place
+        self.bytes = bytes
     }
 }
 

@@ -5,7 +5,10 @@ public enum WorkerAction: Sendable, Equatable {
     /// Hands a record that was held back to a shard.
     case hand(handle: UInt, shard: Int, slot: UInt16, bytes: Int, isReplay: Bool)
     /// Destroys a record that was held back.
-    case discard(handle: UInt)
+    case discard(handle: UInt, bytes: Int)
+    /// Copy the records that are held back into memory of their own, by
+    /// ``WorkerMachine/replaceDeferredHandles(_:)``.
+    case copyDeferred
     /// Polls soon.
     case poll
 

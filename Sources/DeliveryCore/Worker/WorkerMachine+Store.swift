@@ -228,6 +228,7 @@ extension WorkerMachine {
         case .droppedChange(let epoch): changeDropped(epoch, at: now)
         case .released(let slot): released(slot)
         case .passed(let number): passed(number)
+        case .leftResponses(let shrunk): leftResponses(shrunk)
         case .drained(let jobs):
             drain.shardDrained(jobs)
             checkDrain()

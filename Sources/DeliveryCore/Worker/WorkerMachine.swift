@@ -105,6 +105,7 @@ public struct WorkerMachine: ~Copyable {
     var suspended: SuspendedSchedule
     var expiry: ExpirySchedule
     var lease: MembershipLease
+    var responses: ResponseRounds
     var drain: Drain
     /// Counts since the worker's start.
     public internal(set) var counters = IntakeCounters()
@@ -170,6 +171,7 @@ public struct WorkerMachine: ~Copyable {
                 interval: settings.transactionInterval, shards: settings.shards)
         }
         lease = MembershipLease(session: settings.sessionTimeout, now: now)
+        responses = ResponseRounds(shards: settings.shards)
         drain = Drain(shards: settings.shards)
         suspended = SuspendedSchedule(shards: settings.shards)
         expiry = ExpirySchedule(
@@ -224,6 +226,7 @@ public struct WorkerMachine: ~Copyable {
         guard drain.phase == .running else { return 0 }
         gate.bytesHeld = bytesHeld
         watchStoreQueue(storeQueueBytes)
+        guard !responses.isBehind else { return 0 }
         return gate.room(atMost: batch, at: now)
     }
 
@@ -239,6 +242,7 @@ public struct WorkerMachine: ~Copyable {
         guard let index = partitions.index(ofPartition: partition), !partitions[index].isEnding,
             drain.phase == .running
         else { return .discard }
+        responses.polled(bytes)
         let record = PartitionLifecycle.PolledRecord(
             offset: offset, bytes: bytes, handle: handle, shard: shard)
         guard !partitions[index].hasDeferredRecords else {
@@ -280,7 +284,14 @@ public struct WorkerMachine: ~Copyable {
     }
 
     /// Pauses and resumes partitions after a batch was taken.
-    public mutating func polled() { followGate() }
+    /// - Parameters:
+    ///   - records: records of the batch.
+    ///   - bytes: their bytes.
+    public mutating func polled(_ records: Int, bytes: Int) {
+        gate.polled(records, bytes: bytes)
+        leaveResponses()
+        followGate()
+    }
 
     /// Starts a partition over whose log went back. The topic was recreated, or the group's offsets were reset.
     /// - Returns: the partition's new index; nil: the worker ends.
@@ -345,7 +356,9 @@ public struct WorkerMachine: ~Copyable {
     }
 
     mutating func discardDeferred(_ index: Int) {
-        for record in partitions[index].takeDeferredRecords() { act(.discard(handle: record.handle)) }
+        for record in partitions[index].takeDeferredRecords() {
+            act(.discard(handle: record.handle, bytes: record.bytes))
+        }
     }
 
     // MARK: Outcomes
@@ -504,6 +517,9 @@ public struct WorkerMachine: ~Copyable {
 
     // MARK: The gate
 
+    /// Notes the number of records that the consumer has fetched ahead. To be called before each poll and tick.
+    public mutating func fetchedAhead(_ records: Int) { gate.fetchedAhead(records) }
+
     /// Pauses all partitions because an operator has paused all sending, or resumes them. What was polled before stays
     /// with the shards.
     public mutating func setAllPaused(_ isPaused: Bool) {
@@ -607,10 +623,10 @@ public struct WorkerMachine: ~Copyable {
         for (number, record) in deferred.enumerated() {
             // The log can go back in between, and the partition then has another index.
             guard let index = partitions.index(ofPartition: partition), drain.phase == .running else {
-                act(.discard(handle: record.handle))
+                act(.discard(handle: record.handle, bytes: record.bytes))
                 continue
             }
-            guard gate.total.jobs < settings.gate.jobs else {
+            guard !gate.isAtLimit else {
                 // All jobs together leave these records no room. The next tick retries.
                 return partitions[index].deferRecords(deferred[number...])
             }
@@ -621,7 +637,7 @@ public struct WorkerMachine: ~Copyable {
                         handle: record.handle, shard: record.shard, slot: slot, bytes: record.bytes,
                         isReplay: isReplay))
             case .deferred: return partitions[index].deferRecords(deferred[(number + 1)...])
-            case .discard: act(.discard(handle: record.handle))
+            case .discard: act(.discard(handle: record.handle, bytes: record.bytes))
             }
         }
         updateWindow(partition)
@@ -656,6 +672,7 @@ public struct WorkerMachine: ~Copyable {
         afterProgress()
         guard drain.phase == .running else { return }
         advanceGate()
+        leaveResponses()
         relieveFullWindows()
         scanForDue(time)
         cleanCopies()

@@ -188,6 +188,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     private func pollRecords() {
         guard !isPolling else { return }
         guard machine.phase == .running else { return serveEvents() }
+        machine.fetchedAhead(consumer.queueLength)
         let room = machine.room(
             atMost: Self.batchSize, bytesHeld: bytesInFlight.count,
             storeQueueBytes: store?.queuedBytes ?? 0, at: loop.now.nanoseconds)
@@ -200,11 +201,12 @@ final class Intake: TimerHandler, @unchecked Sendable {
             noteTimestamps(count)
             watchFetching(count)
         }
+        var bytes = 0
         for index in 0..<count {
             if index + 4 < count, let key = batch[index + 4].key { Prefetch.lines(of: key) }
-            accept(batch[index])
+            bytes += accept(batch[index], before: index + 1 < count ? batch[index + 1] : nil)
         }
-        machine.polled()
+        machine.polled(count, bytes: bytes)
         act()
         signalShards()
         // The descriptor stays silent until a poll finds the queue empty.
@@ -280,8 +282,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
         }
     }
 
-    private func accept(_ record: ConsumedRecord) {
-        let bytes = InFlightBytes.size(of: record)
+    /// Returns the bytes that the record counts for.
+    private func accept(_ record: ConsumedRecord, before next: ConsumedRecord?) -> Int {
+        let bytes = record.countedBytes(before: next)
         let device = record.key.map { hasher.device(RecordKey.address(in: $0)) }
         let shard = shard(of: device, record.partition)
         let fate = machine.accept(
@@ -292,9 +295,10 @@ final class Intake: TimerHandler, @unchecked Sendable {
             // Requests to the shards that must precede the record.
             act()
             hand(record, device, shard: shard, slot: slot, bytes: bytes, isReplay: isReplay)
-        case .deferred: break
+        case .deferred: bytesInFlight.add(bytes)
         case .discard: record.destroy()
         }
+        return bytes
     }
 
     /// Returns the shard of a device. Records without a key are spread by their partition.
@@ -310,7 +314,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         let pushed = shards[shard].ring.push(
             IncomingRecord(
                 pointer: record.rawPointer, device: device ?? DeviceKey(high: 0, low: 0), partitionSlot: slot,
-                isReplay: isReplay))
+                bytes: Int32(clamping: bytes), isReplay: isReplay))
         precondition(pushed, "the ring of shard \(shard) is smaller than the limit of jobs in flight")
         touched[shard] = true
     }
@@ -395,6 +399,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         loop.schedule(after: Self.tick, handler: self)
         // The timer polls too, because shards free bytes without a signal, and a report's signal may be missed.
         pollReports()
+        machine.fetchedAhead(consumer.queueLength)
         machine.tick(
             at: DeliveryTime(wallMilliseconds: wallClockMilliseconds(), monotonicNanoseconds: time))
         act()
@@ -472,9 +477,16 @@ final class Intake: TimerHandler, @unchecked Sendable {
         case .hand(let handle, let shard, let slot, let bytes, let isReplay):
             guard let record = record(handle) else { return }
             let device = record.key.map { hasher.device(RecordKey.address(in: $0)) }
+            bytesInFlight.subtract(bytes)
             hand(record, device, shard: shard, slot: slot, bytes: bytes, isReplay: isReplay)
             signalShards()
-        case .discard(let handle): record(handle)?.destroy()
+        case .discard(let handle, let bytes):
+            bytesInFlight.subtract(bytes)
+            record(handle)?.destroy()
+        case .copyDeferred:
+            machine.replaceDeferredHandles { handle in
+                record(handle).map { UInt(bitPattern: $0.inOwnMemory().rawPointer) } ?? handle
+            }
         case .poll: recordsWakeup.signal()
         case .pause(let numbers):
             attempt("pause") { () throws(KafkaError) in try consumer.pause(topicPartitions(numbers)) }

@@ -24,6 +24,8 @@ struct Job {
     var heldBytes: Int
     var pool: UInt16
     var app: UInt16
+    /// Round in which the shard took the job's record, see ``ResponseRounds``.
+    var responseRound: UInt8 = 0
     /// APNs' last answer other than 200; 0 when there is none.
     var lastStatus: UInt16 = 0
     var lastReason = Reason.absent
@@ -136,6 +138,13 @@ struct JobTable: ~Copyable {
         precondition(!isTaken[Int(slot)], "slot \(slot) has a job already")
         isTaken[Int(slot)] = true
         (jobs + Int(slot)).initialize(to: job)
+    }
+
+    /// Calls `body` for each job that has a record. `body` takes no job and removes none.
+    func forEachWithRecord(_ body: (UInt32, UnsafeMutablePointer<Job>) -> Void) {
+        for slot in 0..<capacity where isTaken[slot] && jobs[slot].record != nil {
+            body(UInt32(slot), jobs + slot)
+        }
     }
 
     /// Prefetches a job, whose slot is taken or not. Affects timing only.

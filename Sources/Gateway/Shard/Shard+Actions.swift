@@ -49,7 +49,7 @@ extension Shard {
                 askForTurnEnd()
             case .gaveBack(let partitionSlot): report(.gaveBack(slot: partitionSlot))
             case .giveBackChange(let handle): returnChange(handle)
-            case .keep(let slot): freedBytes += jobs[slot].pointee.moveToOwnMemory()
+            case .keep(let slot): keepInOwnMemory(slot)
             case .put(let slot): if let writing = machine.writing { write(slot, writing) }
             case .keepPresence(let known, let slot, let item): keepPresence(known, in: slot, item, context)
             case .forgetPresence(let device, let slot):
@@ -195,9 +195,9 @@ extension Shard {
         job.release()
     }
 
-    func free(_ record: ConsumedRecord) {
-        freedBytes += InFlightBytes.size(of: record)
-        record.destroy()
+    func free(_ incoming: IncomingRecord) {
+        freedBytes += Int(incoming.bytes)
+        incoming.record.destroy()
     }
 
     // MARK: Warnings

@@ -16,6 +16,24 @@ struct WaitingEvents {
 
     mutating func keep(_ event: Event, under handle: UInt32) { events[handle] = event }
 
+    /// Moves all records that wait into memory of their own. Calls `shrunk` with each record and the bytes that become
+    /// free.
+    mutating func leaveResponses(_ shrunk: (RecordPlace, Int) -> Void) {
+        var index = events.startIndex
+        while index != events.endIndex {
+            switch events.values[index] {
+            case .record(var incoming) where incoming.record.keepsResponse:
+                shrunk(incoming.place, incoming.leaveResponse())
+                events.values[index] = .record(incoming)
+            case .change(var incoming, let count) where incoming.record.keepsResponse:
+                shrunk(incoming.place, incoming.leaveResponse())
+                events.values[index] = .change(incoming, count: count)
+            case .record, .change, .migration: break
+            }
+            events.formIndex(after: &index)
+        }
+    }
+
     mutating func take(_ handle: UInt32) -> Event? { events.removeValue(forKey: handle) }
 
     mutating func takeRecord(_ handle: UInt32) -> IncomingRecord? {
@@ -80,7 +98,7 @@ extension Shard {
         case .record(let incoming)?, .change(let incoming, _)?:
             // Replayed records are reported as well, because the intake counts them.
             machine.discard(record: incoming.place)
-            free(incoming.record)
+            free(incoming)
         case .migration(let migration)?:
             machine.discard(migration.item)
             free(migration.job)
@@ -93,7 +111,7 @@ extension Shard {
         guard case .change(let incoming, _)? = waiting.take(handle) else { return }
         counters.abandoned += 1
         machine.discard(record: incoming.place)
-        free(incoming.record)
+        free(incoming)
     }
 
     /// Writes the outcomes of token changes that nothing holds up any more. Runs at the end of a turn, so that decoding
@@ -123,7 +141,7 @@ extension Shard {
         else { return accept(incoming, isLoaded: true) }
         guard !isDone(push, incoming) else { return }
         refuse(
-            push, incoming.record,
+            push, incoming,
             OutcomeSource(record: incoming.record, partitionSlot: incoming.partitionSlot), .undeliverable,
             cause: .deviceLimit, app: route(of: push)?.app)
     }

@@ -37,7 +37,7 @@ extension Shard {
         if isStored, outcomes.hasChangelog {
             job.pointee.keepStoredToken()
         }
-        freedBytes += job.pointee.moveToOwnMemory(deviceToken: token)
+        keepInOwnMemory(slot, deviceToken: token)
         noted?.deallocate()
     }
 

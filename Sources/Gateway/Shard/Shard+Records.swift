@@ -42,6 +42,7 @@ extension Shard {
 
     /// Takes a record. `isLoaded` is true when all items of the record's device are in memory.
     func accept(_ incoming: IncomingRecord, isLoaded: Bool = false) {
+        var incoming = incoming
         let record = incoming.record
         if !isLoaded {
             if let handle = machine.arrives(incoming.place) {
@@ -50,16 +51,18 @@ extension Shard {
             counters.records += 1
         }
         let source = OutcomeSource(record: record, partitionSlot: incoming.partitionSlot)
+        let fields = jobRecord(of: record)
+        if fields.headers.count > 0 { countHeaders(of: &incoming, fields.headers.count) }
         let job: DecodedJob
         do throws(JobError) {
-            job = try decoder.decode(jobRecord(of: record), nowMilliseconds: wallMilliseconds)
+            job = try decoder.decode(fields, nowMilliseconds: wallMilliseconds)
         } catch {
             if incoming.isReplay { return replayed(incoming) }
             counters.deadLetters += 1
             counters.brokenRules[error.rule.rawValue, default: 0] += 1
             // A dead letter has all headers of its record, also those that nobody has read yet.
             outcomes.deadLetter(jobRecord(of: record, withHeaders: true), error: error, source: source)
-            free(record)
+            free(incoming)
             return
         }
         switch job {
@@ -102,7 +105,7 @@ extension Shard {
     /// Frees a record that was complete before.
     func replayed(_ incoming: IncomingRecord) {
         machine.replayed(incoming.place)
-        free(incoming.record)
+        free(incoming)
         askForTurnEnd()
     }
 
@@ -113,7 +116,7 @@ extension Shard {
     func isDone(_ push: PushJob, _ incoming: IncomingRecord) -> Bool {
         guard machine.isDone(incoming.place, incoming.device, push.apnsID) else { return false }
         push.release()
-        free(incoming.record)
+        free(incoming)
         return true
     }
 
@@ -126,12 +129,12 @@ extension Shard {
         guard
             let route = route(of: push)
         else {
-            return refuse(push, record, source, .undeliverable, cause: .noCredential, app: nil)
+            return refuse(push, incoming, source, .undeliverable, cause: .noCredential, app: nil)
         }
         let job = Job(
             push: push, record: record, target: route.target, polledMilliseconds: wallMilliseconds,
-            partition: record.partition, offset: record.offset, heldBytes: InFlightBytes.size(of: record),
-            pool: route.pool, app: route.app)
+            partition: record.partition, offset: record.offset, heldBytes: Int(incoming.bytes),
+            pool: route.pool, app: route.app, responseRound: responseRound)
         let settlement = machine.admit(facts(of: job, route, incoming.device, incoming.place), at: now)
         if case .deferred(let handle) = settlement {
             waiting.keep(.record(incoming), under: handle)
@@ -213,9 +216,10 @@ extension Shard {
 
     /// Ends a push that has no route, or no room. `app` is nil without a route.
     func refuse(
-        _ push: PushJob, _ record: ConsumedRecord, _ source: OutcomeSource, _ kind: OutcomeKind,
+        _ push: PushJob, _ incoming: IncomingRecord, _ source: OutcomeSource, _ kind: OutcomeKind,
         cause: OutcomeCause, app: UInt16?
     ) {
+        let record = incoming.record
         metrics.count(push.isBroadcast ? .broadcast : .push, app: app)
         var outcome = Outcome(
             kind, of: push, sourceTopic: sourceTopic, partition: record.partition, offset: record.offset,
@@ -223,20 +227,19 @@ extension Shard {
         outcome.cause = cause
         write(outcome, source: source, app: app)
         push.release()
-        free(record)
+        free(incoming)
     }
 
     // MARK: Other jobs
 
     private func accept(_ control: ControlJob, _ incoming: IncomingRecord, _ source: OutcomeSource) {
-        let record = incoming.record
         if !incoming.isReplay { metrics.count(control.detail.kind, app: nil) }
         let (kind, count) = apply(control, incoming.device, incoming.place)
         switch machine.applied(incoming.place, isReplay: incoming.isReplay) {
         case .outcome: finish(control, incoming, kind, count, source)
         case .replayed:
             control.release()
-            free(record)
+            free(incoming)
             askForTurnEnd()
         case .waits(let handle):
             waiting.keep(.change(incoming, count: count), under: handle)
@@ -256,7 +259,7 @@ extension Shard {
             finishedMilliseconds: wallMilliseconds)
         write(outcome, source: source)
         control.release()
-        free(record)
+        free(incoming)
     }
 
     /// Applies a cancel or device event. Returns the kind of its outcome, and the number of items concerned.
@@ -345,16 +348,27 @@ extension Shard {
     /// Puts the record's headers into `headers`, and returns their number.
     private func readHeaders(of record: ConsumedRecord) -> Int {
         let count = record.headerCount
-        if count > headers.count {
+        // The room that a record with very many headers took is given back.
+        if count > headers.count || headers.count > 64 * Self.usualHeaders {
             headers.deallocate()
-            headers = .allocate(capacity: 2 * count)
+            headers = .allocate(capacity: max(Self.usualHeaders, 2 * count))
         }
         var filled = 0
+        headerBytes = 0
         record.forEachHeader { name, value in
             headers.initializeElement(at: filled, to: RecordHeader(name: name, value: value))
+            headerBytes &+= name.count &+ (value?.count ?? 0)
             filled += 1
         }
         return filled
+    }
+
+    /// Counts the headers that were read last, because the record keeps them from now on in parsed form.
+    private func countHeaders(of incoming: inout IncomingRecord, _ count: Int) {
+        let bytes = incoming.record.countedBytes(headers: count, bytes: headerBytes)
+        guard bytes > Int(incoming.bytes) else { return }
+        freedBytes -= bytes - Int(incoming.bytes)
+        incoming.bytes = Int32(clamping: bytes)
     }
 }
 

@@ -37,6 +37,7 @@ extension Shard {
         case .storeFails(let isFailing): machine.storeFails(isFailing)
         case .wake: break
         case .pass(let number): report(.passed(number))
+        case .leaveResponses: report(.leftResponses(leaveResponses()))
         case .drain:
             machine.drain()
             report(.drained(abandon(nil, isLost: false)))

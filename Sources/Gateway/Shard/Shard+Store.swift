@@ -322,7 +322,7 @@ extension Shard {
             for item in items {
                 let verdict = machine.judge(offset: item.offset, load)
                 if let handle = verdict.completes, let incoming = waiting.takeRecord(handle) {
-                    free(incoming.record)
+                    free(incoming)
                 }
                 if let place = verdict.restore {
                     restore(item, of: loaded, place, load, result.push(item), storage)

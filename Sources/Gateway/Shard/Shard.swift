@@ -17,6 +17,8 @@ struct IncomingRecord: BitwiseCopyable {
     /// Hash of the record's key; meaningless when the record has no key.
     var device: DeviceKey
     var partitionSlot: UInt16
+    /// Bytes that the record counts for among the bytes the worker holds.
+    var bytes: Int32
     /// Whether a commit shows the record as complete. A cancel or device event then takes effect again, on earlier
     /// records that aren't complete. A push has ended.
     var isReplay = false
@@ -24,6 +26,15 @@ struct IncomingRecord: BitwiseCopyable {
     var place: RecordPlace { RecordPlace(partitionSlot: partitionSlot, offset: record.offset) }
 
     var record: ConsumedRecord { ConsumedRecord(rawPointer: pointer) }
+
+    /// Moves the record into memory of its own. Returns the bytes that become free.
+    mutating func leaveResponse() -> Int {
+        let own = record.inOwnMemory()
+        let before = Int(bytes)
+        pointer = own.rawPointer
+        bytes = Int32(clamping: own.ownBytes)
+        return before - Int(bytes)
+    }
 }
 
 /// Parameters of a shard.
@@ -84,6 +95,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     let sourceTopic: UnsafeRawBufferPointer
     var decoder: JobDecoder
     var headers: UnsafeMutableBufferPointer<RecordHeader>
+    /// Bytes of names and values in `headers`.
+    var headerBytes = 0
     /// Buffer for the records that are announced together.
     let announced = UnsafeMutableBufferPointer<IncomingRecord>.allocate(capacity: 32)
     private(set) var pools: [CredentialPool] = []
@@ -95,6 +108,10 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     /// Wall clock, read once per batch of work.
     var wallMilliseconds: Int64 = 0
     var freedBytes = 0
+    /// Round in which records are taken, see ``ResponseRounds``.
+    var responseRound: UInt8 = 0
+    /// Records that became much smaller since the last round.
+    var shrunk: [ShrunkRecord] = []
     private var turnEndAsked = false
     var nextAvailabilityCheck = MonotonicTime(nanoseconds: 0)
     private var machineTimer: TimerID?
@@ -110,6 +127,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
 
     /// Records taken from the ring in one turn, so that answers are not held up.
     static let recordsPerTurn = 2048
+    /// Headers of a record for which there is room.
+    static let usualHeaders = 64
 
     init(
         plan: ShardPlan, producer: ShardProducer.Parts, bytesInFlight: InFlightBytes, permit: SendPermit,
@@ -137,7 +156,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         let topic = UnsafeMutableRawBufferPointer.allocate(byteCount: name.count, alignment: 1)
         topic.copyBytes(from: name)
         sourceTopic = UnsafeRawBufferPointer(topic)
-        headers = .allocate(capacity: 64)
+        headers = .allocate(capacity: Self.usualHeaders)
         decoder = JobDecoder(plan.decoding)
         routes = RouteTable(apps: plan.routes)
         wakeup = try loop.makeWakeup { [unowned self] in readRecords() }
@@ -288,9 +307,4 @@ final class InFlightBytes: Sendable {
     var count: Int { value.load(ordering: .relaxed) }
     func add(_ bytes: Int) { value.add(bytes, ordering: .relaxed) }
     func subtract(_ bytes: Int) { value.subtract(bytes, ordering: .relaxed) }
-
-    /// Returns the bytes that a record counts for: key, value, and a round sum for headers and bookkeeping.
-    static func size(of record: ConsumedRecord) -> Int {
-        (record.key?.count ?? 0) + (record.value?.count ?? 0) + 512
-    }
 }

@@ -25,6 +25,9 @@ struct KafkaSetup {
             (name: "group.id", value: configuration.groupID),
             // Most kilobytes that librdkafka fetches ahead; its own default is 64 MiB.
             (name: "queued.max.messages.kbytes", value: "16384"),
+            // Most records fetched ahead. The kilobytes are those of values alone, so that records with little value are
+            // limited by their number; librdkafka's own default is 100,000.
+            (name: "queued.min.messages", value: "50000"),
             // Longest time that a dead worker's partitions stand still; librdkafka's own default is 45 s.
             (name: "session.timeout.ms", value: "10000"),
             // Longest time until the others know that a worker has left; librdkafka's own default is 3 s.

@@ -388,6 +388,11 @@ public final class ConnectionPool {
         paceTimer = loop.schedule(at: MonotonicTime(nanoseconds: wake), handler: self)
     }
 
+    /// Calls `body` with the tag of each request whose content a connection still reads from its owner.
+    public func forEachUnsent(_ body: (_ tag: UInt32) -> Void) {
+        for connection in connections { connection?.session.forEachUnsent(body) }
+    }
+
     // MARK: What an operator sees
 
     /// Reason why nothing is opened or sent for the time being; nil when the pool is not stopped.

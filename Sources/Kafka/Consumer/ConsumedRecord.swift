@@ -1,17 +1,20 @@
 import CRdkafka
 
-/// A consumed record: a pointer into librdkafka's buffers, the size of a pointer, without reference counting.
+/// A consumed record, the size of a pointer, without reference counting. The record is in librdkafka's buffers, or in
+/// memory of its own (``inOwnMemory()``).
 ///
 /// Lifetime: the holder calls `destroy()` exactly once, on any thread. Every borrowed slice (key, value, topic name,
 /// header names and values) is invalid afterwards. Destroy all records before their `KafkaConsumer` is released: its
 /// last step waits for them.
 ///
-/// Memory: a record keeps its whole fetch response, up to `fetch.max.bytes` (Sluice's default: 4 MB). A record of a
-/// compressed batch keeps the decompressed copy. So a few records held for long can use more memory than their sizes.
+/// Memory: a record in librdkafka's buffers keeps its whole fetch response, up to `fetch.max.bytes` (Sluice's default:
+/// 4 MB). A record of a compressed batch keeps the decompressed copy. A record that waits is therefore moved into memory
+/// of its own.
 ///
 /// Threads: a record may move between threads, and is used by one thread at a time.
 // @unchecked: a message is an independent heap object. Its shared parts (fetch buffer, partition) are counted
-// atomically by librdkafka. Only the holder uses the message, by the rule above.
+// atomically by librdkafka. Only the holder uses the message, by the rule above. A record in its own memory has no
+// shared parts.
 public struct ConsumedRecord: @unchecked Sendable {
     let message: UnsafeMutablePointer<rd_kafka_message_t>
 
@@ -41,11 +44,13 @@ public struct ConsumedRecord: @unchecked Sendable {
     }
 
     /// Create time or log append time (the topic's `message.timestamp.type`), in ms since 1970. -1: none.
-    public var timestampMilliseconds: Int64 { rd_kafka_message_timestamp(message, nil) }
+    public var timestampMilliseconds: Int64 {
+        keepsResponse ? rd_kafka_message_timestamp(message, nil) : own.pointee.timestamp
+    }
 
-    /// The topic's name, borrowed.
+    /// The topic's name, borrowed. Empty for a record in memory of its own.
     public var topicName: UnsafeRawBufferPointer {
-        guard let name = rd_kafka_topic_name(message.pointee.rkt) else {
+        guard keepsResponse, let name = rd_kafka_topic_name(message.pointee.rkt) else {
             return UnsafeRawBufferPointer(start: nil, count: 0)
         }
         return UnsafeRawBufferPointer(start: name, count: cStringLength(name))
@@ -59,6 +64,10 @@ public struct ConsumedRecord: @unchecked Sendable {
     public func forEachHeader<Failure: Error>(
         _ body: (_ name: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer?) throws(Failure) -> Void
     ) throws(Failure) {
+        guard keepsResponse else {
+            for header in ownHeaders { try body(header.name, header.value) }
+            return
+        }
         guard let headers = parsedHeaders() else { return }
         var index = 0
         while let header = Self.header(headers, index) {
@@ -68,10 +77,18 @@ public struct ConsumedRecord: @unchecked Sendable {
     }
 
     /// Number of headers of the record.
-    public var headerCount: Int { parsedHeaders().map { rd_kafka_header_cnt($0) } ?? 0 }
+    public var headerCount: Int {
+        keepsResponse ? parsedHeaders().map { rd_kafka_header_cnt($0) } ?? 0 : ownHeaders.count
+    }
 
     /// Frees the record. Call exactly once.
-    public func destroy() { rd_kafka_message_destroy(message) }
+    public func destroy() {
+        if keepsResponse {
+            rd_kafka_message_destroy(message)
+        } else {
+            UnsafeMutableRawPointer(own).deallocate()
+        }
+    }
 
     @usableFromInline func parsedHeaders() -> OpaquePointer? {
         var headers: OpaquePointer?

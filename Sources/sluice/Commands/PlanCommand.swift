@@ -250,7 +250,8 @@ struct PlanReport: Encodable {
 
     /// Returns resources and settings as YAML.
     static func kubernetes(_ plan: CapacityPlan) -> String {
-        let memory = Int((plan.memoryPerWorker * 1.5 / 1_048_576 / 64).rounded(.up)) * 64
+        let most = max(plan.memoryPerWorker * 1.5, plan.mostMemoryPerWorker)
+        let memory = Int((most / 1_048_576 / 64).rounded(.up)) * 64
         let requested = Int((plan.memoryPerWorker / 1_048_576 / 64).rounded(.up)) * 64
         let cpu = max(
             1,
@@ -265,7 +266,7 @@ struct PlanReport: Encodable {
             # replicas and partitions
             replicas: \(plan.workers)
             partitions: \(plan.partitions)
-            # container: the memory limit is 1.5 × the plan's; a limit of the processor would delay answers
+            # container: the memory limit is 1.5 × the plan's, at least the most memory; a limit of the processor would delay answers
             resources:
               requests: {cpu: \(cpu)m, memory: \(requested)Mi}
               limits: {memory: \(memory)Mi}

@@ -166,7 +166,8 @@ public struct ClientSession: ~Copyable {
     ///
     /// - Parameters:
     ///   - tag: the owner's mark, returned with the event that ends the request.
-    ///   - body: stays valid until then. Copied once, at once, unless the server's windows are narrower.
+    ///   - body: copied once, at once, unless the server's windows are narrower. Stays valid until then, see
+    ///     ``forEachUnsent(_:)``.
     ///   - deadline: nanoseconds of the monotonic clock, not lower than that of the request before.
     public mutating func submit(
         tag: UInt32, body: UnsafeRawBufferPointer, deadline: UInt64,
@@ -236,6 +237,11 @@ public struct ClientSession: ~Copyable {
                 return true
             }
         }
+    }
+
+    /// Calls `body` with the tag of each request whose content isn't framed yet. Its owner must not move the content.
+    func forEachUnsent(_ body: (_ tag: UInt32) -> Void) {
+        for id in blockedStreams { if let index = streams.find(id) { body(streams[index].tag) } }
     }
 
     private mutating func dropEndedBlocked() {

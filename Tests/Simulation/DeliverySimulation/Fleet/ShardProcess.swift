@@ -175,6 +175,7 @@ final class ShardProcess {
         case .thaw(let number, let repeating, let omitsValues):
             order.thaw(number, repeating: repeating, omitsValues: omitsValues != nil)
             produce()
+        case .leaveResponses: process.report(self.number, .leftResponses([]))
         case .pass(let number): process.report(self.number, .passed(number))
         case .flush: process.report(number, .flushed(flushToStore()))
         case .drain:

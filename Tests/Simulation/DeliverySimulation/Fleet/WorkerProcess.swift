@@ -253,7 +253,7 @@ final class WorkerProcess {
         guard room > 0 else { return }
         let count = kafka.poll(client, atMost: room) { record in take(record) }
         guard count > 0 else { return }
-        machine.polled()
+        machine.polled(count, bytes: count * Self.recordBytes)
         act()
     }
 
@@ -419,7 +419,7 @@ final class WorkerProcess {
         case .hand(let handle, let shard, let slot, _, let isReplay):
             let job = Int(handle)
             hand(job, world.jobs[job].offset, shard, slot, isReplay)
-        case .discard, .poll: break
+        case .discard, .copyDeferred, .poll: break
         case .pause(let numbers): for number in numbers { kafka.pause(client, .jobs, Int(number)) }
         case .resume(let numbers): for number in numbers { kafka.resume(client, .jobs, Int(number)) }
         case .fetchCommitted(let numbers, let ticket, _, _):
