@@ -99,8 +99,9 @@ extension Shard {
     }
 
     /// Ends the worker at once, because a value can't be encrypted. The machine counts on the change already, so the
-    /// report precedes all that follow from its batch, and nothing of them is committed.
+    /// store gets no further batch, and nothing is committed after the report.
     private func cannotSeal(_ failure: CipherFailure) {
+        storage?.loseChange()
         report(.lostChange("a value of the store can't be encrypted: \(failure)"))
     }
 

@@ -39,6 +39,7 @@ final class ShardStore: TimerHandler {
     private var cipher: ValueCipher?
     /// Encrypts the values; nil: they are written in clear.
     private(set) var sealing: ValueCipher?
+    private var hasLostChange = false
     private let wake: () -> Void
     private(set) var counters = StoreCounters()
 
@@ -243,7 +244,12 @@ final class ShardStore: TimerHandler {
     func depart(_ migration: Migration) { migrations.append(migration) }
 
     /// Whether requests wait to be submitted to the store.
-    var hasBatch: Bool { !batch.isEmpty }
+    /// Whether a batch may be submitted: never after ``loseChange()``.
+    var hasBatch: Bool { !batch.isEmpty && !hasLostChange }
+
+    /// Notes that a change on which the machine counts is missing. Later changes may build on it, such as the removal of
+    /// an item's earlier due time, so none is submitted any more.
+    func loseChange() { hasLostChange = true }
 
     /// Returns the gathered batch, and starts an empty one.
     func takeBatch() -> StoreBatch { exchange(&batch, with: store.makeBatch()) }

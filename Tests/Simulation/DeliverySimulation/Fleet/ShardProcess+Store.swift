@@ -34,7 +34,7 @@ extension ShardProcess {
         guard let part = stored[copy.slot]?.part else {
             return world.broken(.sound, "job \(copy.job) is put into a partition that has gone")
         }
-        if world.failsOnce(1) { return process.report(number, .lostChange("the push can't be encrypted")) }
+        if world.failsOnce(1) { return loseChange("the push can't be encrypted") }
         let (progress, write) = (writing.progress, writing.write)
         var oldKey: FleetItemKey?
         if let left = write.leaves, let token = world.token(of: left.device) {
@@ -55,9 +55,15 @@ extension ShardProcess {
         if let oldKey { change(copy.slot, part, .remove(oldKey, due: nil)) }
     }
 
+    /// A change on which the machine counts is missing, so the store gets no further batch.
+    private func loseChange(_ text: String) {
+        hasLostChange = true
+        process.report(number, .lostChange(text))
+    }
+
     func keepPresence(_ known: KnownPresence, in slot: UInt16) {
         guard let part = stored[slot]?.part, let token = world.token(of: known.device) else { return }
-        if world.failsOnce(1) { return process.report(number, .lostChange("the token can't be encrypted")) }
+        if world.failsOnce(1) { return loseChange("the token can't be encrypted") }
         world.note(
             "process # keeps the presence of token # in partition #", process.serial, token,
             Int(part.partition))
@@ -107,7 +113,7 @@ extension ShardProcess {
         }
         for report in machine.takeReports() { process.report(number, report) }
         tellIntake()
-        guard hasStore, !batch.isEmpty else { return }
+        guard hasStore, !hasLostChange, !batch.isEmpty else { return }
         var taken = batch
         batch = FleetBatch()
         taken.requests = machine.takeRequests()

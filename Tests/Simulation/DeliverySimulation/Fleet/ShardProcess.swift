@@ -37,6 +37,8 @@ final class ShardProcess {
     /// By slot of the partition.
     var stored: [UInt16: Stored] = [:]
     var batch = FleetBatch()
+    /// A change couldn't be made, so that no batch is submitted any more.
+    var hasLostChange = false
     /// Tokens of token changes, by their numbers.
     var pastTokens: [Int] = []
     /// Keys of ended items in the changelog, where tombstones don't go with the outcomes.
