@@ -14,6 +14,8 @@ test_packages=(curl nghttp2-client nghttp2-server nghttp2-proxy nginx h2o kcat p
 optional_packages=(python3-confluent-kafka python3-kafka python3-venv chromium)
 # Tools of Deploy/checks, which leave themselves out without them.
 optional_packages+=(prometheus lintian debootstrap shellcheck fakeroot dpkg-dev man-db tmux systemd bash-completion)
+# Links that drop packets; their tests also need root.
+optional_packages+=(iproute2)
 runtime_help='  libnghttp2 >= 1.50, OpenSSL >= 3.0, librdkafka >= 2.0, RocksDB >= 7.7, simdjson >= 3.0 (with headers), pkg-config'
 test_help='  curl with HTTP/2, nghttp, h2load, nghttpd, nghttpx (nghttp2), nginx, h2o, kcat, Python 3 with h2, jsonschema and PyYAML'
 

@@ -16,7 +16,8 @@ struct SimulatorCertificates: Sendable {
         guard mkdir(directory, 0o755) == 0 || errno == EEXIST else {
             throw SimulatorError("directory “\(directory)”: \(String(cString: strerror(errno)))")
         }
-        if let certificate = Self.read("\(directory)/ca.pem"), let key = Self.read("\(directory)/ca-key.pem")
+        if let certificate = try Self.read("\(directory)/ca.pem"),
+            let key = try Self.read("\(directory)/ca-key.pem")
         {
             authority = try CertificateAuthority(certificatePEM: certificate, privateKeyPEM: key)
         } else {
@@ -31,9 +32,13 @@ struct SimulatorCertificates: Sendable {
 
     private static let name = "Sluice APNs simulator CA"
 
-    private static func read(_ path: String) -> String? {
+    /// Returns nil when there is no file. An authority that can't be read must not be replaced by another.
+    private static func read(_ path: String) throws(SimulatorError) -> String? {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC)
-        guard descriptor >= 0 else { return nil }
+        guard descriptor >= 0 else {
+            if errno == ENOENT { return nil }
+            throw SimulatorError("reading “\(path)”: \(String(cString: strerror(errno)))")
+        }
         defer { close(descriptor) }
         var bytes = [UInt8](repeating: 0, count: 65_536)
         let count = Glibc.read(descriptor, &bytes, bytes.count)

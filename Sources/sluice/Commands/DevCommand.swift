@@ -48,6 +48,7 @@ struct DevCommand: ParsableCommand {
 
     func run() throws {
         let stop = StopSignals()
+        let ready = try readyFile.map { path throws(CommandFailure) in try ReadyFile(path: path) }
         let files = try LocalFiles(directory: directory)
         let declared = try DevApps(file: apps, files: files)
         var plan = LocalStage.Plan(apps: declared.apps, group: "dev")
@@ -64,12 +65,9 @@ struct DevCommand: ParsableCommand {
             throw error
         }
         for line in stage.hints(declared.sample) { Terminal.output(line) }
-        if let readyFile {
-            try ReadyFile.write(
-                [stage.bootstrapServers, stage.simulatorAddress, stage.page].joined(separator: "\n"),
-                to: readyFile)
-        }
-        defer { if let readyFile { ReadyFile.remove(readyFile) } }
+        try ready?.write(
+            [stage.bootstrapServers, stage.simulatorAddress, stage.page].joined(separator: "\n"))
+        defer { ready?.remove() }
         while !stop.wait(for: .milliseconds(200)) { try stage.check() }
         let bad = stage.end()
         guard bad.isEmpty else { throw CommandFailure(.failure, bad.joined(separator: ", ")) }

@@ -70,6 +70,7 @@ struct KafkaCommand: ParsableCommand {
 
     func run() throws {
         let stop = StopSignals(watchesInput: lifetime.stopWithInput)
+        let ready = try readyFile.map { path throws(CommandFailure) in try ReadyFile(path: path) }
         let topics = topic.isEmpty ? EmbeddedTopic.defaults : topic
         let cluster: EmbeddedCluster
         do {
@@ -84,9 +85,9 @@ struct KafkaCommand: ParsableCommand {
         }
         Terminal.output("embedded Kafka is ready, in memory: bootstrap servers \(cluster.bootstrapServers)")
         for line in table.lines(indent: 2) { Terminal.output(line) }
-        if let readyFile { try ReadyFile.write(cluster.bootstrapServers, to: readyFile) }
+        try ready?.write(cluster.bootstrapServers)
         stop.wait()
-        if let readyFile { ReadyFile.remove(readyFile) }
+        ready?.remove()
         withExtendedLifetime(cluster) {}
     }
 }

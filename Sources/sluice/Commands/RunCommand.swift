@@ -66,6 +66,9 @@ struct RunCommand: ParsableCommand {
         // Memory is protected before a key is read.
         ProcessMemory.setDumpable(false)
         let callersMask = umask(0o077)
+        let ready = try readyFile.map { path throws(CommandFailure) in
+            try ReadyFile(path: path, callersMask: callersMask)
+        }
         let (configuration, places) = try loadConfiguration(config, .start)
         let stop = StopSignals(watchesInput: lifetime.stopWithInput, takesHangup: true)
         let level = LogLevel(configuration.log)
@@ -92,7 +95,7 @@ struct RunCommand: ParsableCommand {
         notifier?.reportLife { await endpoints.isLive() }
         let reporting = Reporting(
             logger, configuration.metrics.statsInterval,
-            readyFile: readyFile.map { ReadyFile(path: $0, callersMask: callersMask) },
+            readyFile: ready,
             readyText: ["ready", admin?.address.map { "admin \(AdminAddress(reaching: $0))" }].compactMap {
                 $0
             }
@@ -283,7 +286,12 @@ final class WorkerReporter: Sendable {
                 guard let (snapshot, partitions, pools) = state else { return }
                 if let readyFile, !isReady, snapshot.assignedPartitions > 0 {
                     isReady = true
-                    try? readyFile.write(readyText)
+                    do throws(CommandFailure) {
+                        try readyFile.write(readyText)
+                    } catch {
+                        logger.error(
+                            "the ready file can't be written", metadata: ["error": "\(error.message)"])
+                    }
                 }
                 if reports {
                     nextReport += interval

@@ -81,6 +81,7 @@ struct SimulatorCommand: ParsableCommand {
 
     func run() throws {
         let stop = StopSignals(watchesInput: lifetime.stopWithInput, takesHangup: script.faults != nil)
+        let ready = try readyFile.map { path throws(CommandFailure) in try ReadyFile(path: path) }
         let simulator: Simulator
         let devices = try self.devices.devices ? SimulatorDevices(self.devices) : nil
         do {
@@ -104,20 +105,22 @@ struct SimulatorCommand: ParsableCommand {
         if let directory { Terminal.output("  authority for clients: \(directory)/ca.pem") }
         devices?.start()
         script.playAgain(after: stop, in: [simulator, devices?.sandbox].compactMap { $0 })
-        if let readyFile {
+        if let ready {
             let lines = ["\(address):\(bound)", managed].compactMap { $0 } + (devices?.readyLines ?? [])
-            try ReadyFile.write(lines.joined(separator: "\n"), to: readyFile)
+            try ready.write(lines.joined(separator: "\n"))
         }
         stop.wait()
         simulator.stop()
         devices?.stop()
-        if let readyFile { ReadyFile.remove(readyFile) }
+        ready?.remove()
         let summary = simulator.summary
         Terminal.output("\(summary)")
         if let other = devices?.sandbox { Terminal.output("other environment: \(other.summary)") }
         let counts = devices?.counts
         if let counts { Terminal.output("\(counts)") }
-        if let summaryFile { try ReadyFile.write(SimulatorCounts(summary, counts).json, to: summaryFile) }
+        if let summaryFile {
+            try WholeFile.write(SimulatorCounts(summary, counts).json, to: summaryFile, "--summary-file")
+        }
     }
 
     func validate() throws {
@@ -136,6 +139,8 @@ struct SimulatorCommand: ParsableCommand {
     private func options() throws -> SimulatorOptions {
         var options = null ? SimulatorOptions.null : SimulatorOptions()
         options.address = address
+        // Clients on other machines reach the simulator by its address.
+        if !options.serverNames.contains(address) { options.serverNames.append(address) }
         options.port = port
         options.threads = threads
         options.managementPort = managementPort
