@@ -20,7 +20,7 @@ public final class AdminServer: Sendable {
 
     /// Limits of connections, answers under way and times.
     public struct Limits: Sendable {
-        /// Most connections at once. A further connection replaces an idle or slow one, or waits for a connection's end.
+        /// Most connections at once, and at most an eighth of the process's open files. A further connection replaces an idle or slow one, or waits for a connection's end.
         public var connections = 2_048
         /// Most probes that wait for their answer at once. Other requests do not count.
         public var probes = 128

@@ -1,3 +1,4 @@
+import EventLoop
 import Glibc
 import Metrics
 
@@ -25,11 +26,9 @@ struct ProcessFigures {
             let started = Double(fields[19]), let size = Int(fields[20]), let pages = Int(fields[21]),
             ticks > 0
         else { return nil }
-        var limit = rlimit()
-        getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
         return ProcessFigures(
             cpuSeconds: (user + system) / ticks, residentBytes: pages * Int(sysconf(Int32(_SC_PAGESIZE))),
-            virtualBytes: size, openFiles: openFiles(), mostFiles: Int(clamping: limit.rlim_cur),
+            virtualBytes: size, openFiles: openFiles(), mostFiles: ProcessFiles.limit,
             startSeconds: bootSeconds + started / ticks)
     }
 

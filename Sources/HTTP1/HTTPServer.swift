@@ -9,7 +9,8 @@ import HTTP2
 // Sendable: the address is set in init. Everything else is used on the loop's thread only, or before the loop is started.
 package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Sendable {
     package struct Limits: Sendable {
-        /// Most connections at once. A further one replaces an idle or slow connection, or waits for a connection's end.
+        /// Most connections at once, and at most an eighth of the process's open files. A further one replaces an idle or
+        /// slow connection, or waits for a connection's end.
         package var connections = 256
         /// Most answers in parts at once.
         package var streams = 64
@@ -36,6 +37,14 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
         package var parser = HTTPRequestParser.Limits()
 
         package init() {}
+
+        /// These limits with the share of the process's open files. The rest is for other connections, such as to APNs.
+        /// - Parameter files: most open files of the process.
+        func within(files: Int) -> Limits {
+            var limits = self
+            limits.connections = min(connections, max(4, files / 8))
+            return limits
+        }
     }
 
     package let loop: EventLoop
@@ -69,7 +78,7 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
         loop: EventLoop, address: String, port: UInt16, limits: Limits = Limits(), handler: any HTTPHandler
     ) throws(ServerError) {
         self.loop = loop
-        self.limits = limits
+        self.limits = limits.within(files: ProcessFiles.limit)
         self.handler = handler
         (descriptor, self.port) = try ServerListener.listen(address, port, reusesPort: false)
         file = nil
@@ -81,7 +90,7 @@ package final class HTTPServer: ReadinessHandler, TimerHandler, @unchecked Senda
         loop: EventLoop, socket path: String, limits: Limits = Limits(), handler: any HTTPHandler
     ) throws(ServerError) {
         self.loop = loop
-        self.limits = limits
+        self.limits = limits.within(files: ProcessFiles.limit)
         self.handler = handler
         port = 0
         (descriptor, file) = try LocalSocket(path).take()

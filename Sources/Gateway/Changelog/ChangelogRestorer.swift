@@ -181,7 +181,7 @@ final class ChangelogRestorer: @unchecked Sendable {
         guard !starts.isEmpty else { return }
         do throws(KafkaError) {
             if reader == nil {
-                reader = try ChangelogReader(properties: properties) { [unowned self] in handle($0) }
+                reader = try ChangelogReader(properties: properties) { [weak self] in self?.handle($0) }
             }
             try reader!.read(
                 starts.map { start in

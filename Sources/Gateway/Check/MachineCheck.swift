@@ -1,4 +1,5 @@
 import Configuration
+import EventLoop
 import Glibc
 
 /// Gathers facts about this machine. Writes and removes a small file in the store's directory. Blocks.
@@ -16,13 +17,7 @@ struct MachineCheck {
             }.reduce(0, +)
         return MachineFacts(
             directory: configuration.store.map { directory($0.directory) },
-            openFiles: Self.openFiles(), connections: connections * delivery.shards, clocks: clocks)
-    }
-
-    private static func openFiles() -> Int {
-        var limit = rlimit()
-        guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return 0 }
-        return Int(clamping: limit.rlim_cur)
+            openFiles: ProcessFiles.limit, connections: connections * delivery.shards, clocks: clocks)
     }
 
     private func directory(_ path: String) -> MachineFacts.Directory {

@@ -118,7 +118,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
         consumer = try KafkaConsumer(properties: parts.consumerProperties, topics: [parts.jobsTopic]) {
             events.target?($0)
         }
-        events.target = { [unowned self] in handle($0) }
+        // Weak, because the consumer's end has events too, also when the rest of this fails.
+        events.target = { [weak self] in self?.handle($0) }
         recordsWakeup = try loop.makeWakeup { [unowned self] in pollRecords() }
         reportsWakeup = try loop.makeWakeup { [unowned self] in pollReports() }
         store?.observeFailures { [weak self] error in

@@ -109,7 +109,8 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         }
         readWakeup = try loop.makeWakeup { [unowned self] in read() }
         producedWakeup = try loop.makeWakeup { [unowned self] in pollReports() }
-        events.target = { [unowned self] in handle($0) }
+        // Weak, because the consumer's end has events too.
+        events.target = { [weak self] in self?.handle($0) }
         if machine.home != .memory {
             for record in left + carried { unstarted += machine.change(record) }
         }

@@ -94,9 +94,7 @@ final class StoreOptions: @unchecked Sendable {
     }
 
     private static func fileLimit() -> Int32 {
-        var limit = rlimit()
-        guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return 256 }
-        return Int32(clamping: min(4096, max(64, limit.rlim_cur / 3)))
+        Int32(clamping: min(4096, max(64, ProcessFiles.limit / 3)))
     }
 
     /// Returns options for short keys with small values or none.
