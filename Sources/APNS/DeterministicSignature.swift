@@ -36,18 +36,18 @@ enum DeterministicSignature {
     ) -> [UInt8]? {
         guard let reduced = BN_CTX_get(context), let number = BN_CTX_get(context),
             BN_bin2bn(digest, Int32(length), number) != nil, BN_nnmod(reduced, number, order, context) == 1,
-            let secretBytes = bytes(of: secret), let reducedBytes = bytes(of: reduced)
+            let reducedBytes = bytes(of: reduced)
         else { return nil }
-        guard var nonces = NonceGenerator(secret: secretBytes, digest: reducedBytes) else { return nil }
-        defer { nonces.erase() }
+        let scalar = SecretBytes(repeating: 0, count: length)
+        guard BN_bn2binpad(secret, scalar.start, Int32(length)) == Int32(length) else { return nil }
+        let nonces = NonceGenerator()
+        guard nonces.seed(scalar, digest: reducedBytes) else { return nil }
         // A nonce outside of the order's range, or a signature of zero, has a chance of about 2^-32 at most.
-        for _ in 0..<16 {
-            guard let candidate = nonces.next() else { return nil }
+        for attempt in 0..<16 {
+            guard nonces.next(isFirst: attempt == 0) else { return nil }
             BN_CTX_start(context)
             defer { BN_CTX_end(context) }
-            guard let nonce = BN_CTX_get(context) else { return nil }
-            guard
-                candidate.withUnsafeBufferPointer({ BN_bin2bn($0.baseAddress, Int32(length), nonce) }) != nil
+            guard let nonce = BN_CTX_get(context), BN_bin2bn(nonces.value.start, Int32(length), nonce) != nil
             else { return nil }
             if BN_is_zero(nonce) == 1 || BN_cmp(nonce, order) >= 0 { continue }
             guard
@@ -102,52 +102,43 @@ enum DeterministicSignature {
         return BN_bn2binpad(number, &bytes, Int32(length)) == Int32(length) ? bytes : nil
     }
 
-    /// HMAC generator of nonces (RFC 6979 §3.2), for a digest and an order of 256 bits each.
-    private struct NonceGenerator {
-        private var key = [UInt8](repeating: 0, count: length)
-        private var value = [UInt8](repeating: 1, count: length)
+    /// HMAC generator of nonces (RFC 6979 §3.2), for a digest and an order of 256 bits each. The secret could be found from
+    /// its state.
+    private struct NonceGenerator: ~Copyable {
+        private let key = SecretBytes(repeating: 0, count: length)
+        /// The candidate that ``next(isFirst:)`` made.
+        let value = SecretBytes(repeating: 1, count: length)
 
+        /// Returns false when OpenSSL fails.
         /// - Parameters:
         ///   - secret: the private key, 32 bytes.
         ///   - digest: the message's digest modulo the order, 32 bytes.
-        init?(secret: [UInt8], digest: [UInt8]) {
-            var seed = secret + digest
-            defer { OPENSSL_cleanse(&seed, seed.count) }
-            guard update(0, seed), update(1, seed) else { return nil }
+        func seed(_ secret: borrowing SecretBytes, digest: [UInt8]) -> Bool {
+            let seed = SecretBytes(repeating: 0, count: 2 * length)
+            seed.start.update(from: secret.start, count: length)
+            (seed.start + length).update(from: digest, count: length)
+            return update(0, seed) && update(1, seed)
         }
 
-        /// Returns the next candidate, 32 bytes; nil when OpenSSL fails.
-        mutating func next() -> [UInt8]? {
-            guard let candidate = hmac(value) else { return nil }
-            value = candidate
-            // Prepares the candidate after this one.
-            guard update(0, []) else { return nil }
-            return candidate
+        /// Makes the next candidate, 32 bytes. Returns false when OpenSSL fails.
+        func next(isFirst: Bool) -> Bool {
+            guard isFirst || update(0, SecretBytes(repeating: 0, count: 0)) else { return false }
+            return hash(value, into: value)
         }
 
-        /// Overwrites the state, from which the secret could be found.
-        mutating func erase() {
-            OPENSSL_cleanse(&key, key.count)
-            OPENSSL_cleanse(&value, value.count)
+        private func update(_ mark: UInt8, _ seed: borrowing SecretBytes) -> Bool {
+            let input = SecretBytes(repeating: mark, count: length + 1 + seed.bytes.count)
+            input.start.update(from: value.start, count: length)
+            (input.start + length + 1).update(from: seed.start, count: seed.bytes.count)
+            return hash(input, into: key) && hash(value, into: value)
         }
 
-        private mutating func update(_ mark: UInt8, _ seed: [UInt8]) -> Bool {
-            var input = value + [mark] + seed
-            defer { OPENSSL_cleanse(&input, input.count) }
-            guard let newKey = hmac(input) else { return false }
-            key = newKey
-            guard let newValue = hmac(value) else { return false }
-            value = newValue
-            return true
-        }
-
-        private func hmac(_ input: [UInt8]) -> [UInt8]? {
-            var output = [UInt8](repeating: 0, count: length)
+        /// Writes the input's HMAC. The output may be the key or the input, because OpenSSL has read both by then.
+        private func hash(_ input: borrowing SecretBytes, into output: borrowing SecretBytes) -> Bool {
             var count: UInt32 = 0
-            guard HMAC(EVP_sha256(), key, Int32(length), input, input.count, &output, &count) != nil,
-                count == UInt32(length)
-            else { return nil }
-            return output
+            return HMAC(
+                EVP_sha256(), key.start, Int32(length), input.start, input.bytes.count, output.start, &count)
+                != nil && count == UInt32(length)
         }
     }
 }

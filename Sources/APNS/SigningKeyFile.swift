@@ -12,6 +12,7 @@ enum SigningKeyFile {
         defer { close(descriptor) }
         var bytes = [UInt8](repeating: 0, count: largest + 1)
         var count = 0
+        defer { OPENSSL_cleanse(&bytes, count) }
         while count < bytes.count {
             let free = bytes.count - count
             let received = bytes.withUnsafeMutableBytes { buffer in
@@ -26,9 +27,7 @@ enum SigningKeyFile {
             count += received
         }
         guard count <= largest else { throw SigningKeyError(.tooLarge) }
-        let content = Array(bytes[..<count])
-        OPENSSL_cleanse(&bytes, count)
-        return content
+        return Array(bytes[..<count])
     }
 
     /// Returns the key, which the caller owns. Throws when the PEM has no usable P-256 private key.

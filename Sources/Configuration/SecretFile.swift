@@ -21,6 +21,7 @@ public enum SecretFile {
             case .tooLarge: return fault("is larger than 64 KB, which no secret needs")
             }
         }
+        defer { BoundedFile.erase(&bytes) }
         if bytes.last == UInt8(ascii: "\n") { bytes.removeLast() }
         if bytes.last == UInt8(ascii: "\r") { bytes.removeLast() }
         guard !bytes.isEmpty else { return fault("is empty; write the secret into it") }

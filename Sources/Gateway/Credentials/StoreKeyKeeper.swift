@@ -10,7 +10,7 @@ public enum StoreKeyFile {
     /// - Parameter encrypts: false when new values are written in clear.
     /// - Throws: the file, the line and the remedy.
     public static func read(_ path: String, encrypts: Bool = true) throws(KeyFileError) -> StoreKeyring {
-        let bytes: [UInt8]
+        var bytes: [UInt8]
         do throws(BoundedFile.Failure) {
             bytes = try BoundedFile.read(path, limit: KeyFile.largest)
         } catch {
@@ -19,6 +19,7 @@ public enum StoreKeyFile {
             case .tooLarge: throw KeyFileError(path: path, fault: .tooLarge)
             }
         }
+        defer { BoundedFile.erase(&bytes) }
         let result: Result<StoreKeyring, KeyFileError> = bytes.withUnsafeBytes { bytes in
             do throws(KeyFileError) {
                 return .success(try KeyFile.read(bytes, path: path))
