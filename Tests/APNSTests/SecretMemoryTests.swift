@@ -48,7 +48,8 @@ private final class MemorySearch {
         }
         // Behind the version of the inner structure (RFC 5915 §3): an octet string of 32 bytes.
         let mark: [UInt8] = [2, 1, 1, 4, 32]
-        let found = try #require(memmem(mapping, count, mark, mark.count))
+        let place = mark.withUnsafeBytes { [mapping, count] in Self.find($0, in: mapping, count) }
+        let found = try #require(place)
         scalar = UnsafeRawBufferPointer(start: found + mark.count, count: 32)
     }
 
@@ -89,11 +90,24 @@ private final class MemorySearch {
 
     private func copies(in buffer: UnsafeMutableRawPointer, _ count: Int) -> Int {
         var (result, offset) = (0, 0)
-        while let found = memmem(buffer + offset, count - offset, scalar.baseAddress!, scalar.count) {
+        while let found = Self.find(scalar, in: buffer + offset, count - offset) {
             result += 1
             offset = found - buffer + 1
         }
         return result
+    }
+
+    private static func find(
+        _ bytes: UnsafeRawBufferPointer, in buffer: UnsafeMutableRawPointer, _ count: Int
+    ) -> UnsafeMutableRawPointer? {
+        var offset = 0
+        while count - offset >= bytes.count,
+            let found = memchr(buffer + offset, Int32(bytes[0]), count - offset - bytes.count + 1)
+        {
+            if memcmp(found, bytes.baseAddress!, bytes.count) == 0 { return found }
+            offset = found - buffer + 1
+        }
+        return nil
     }
 
     private static func lines(of path: String) -> [String] {

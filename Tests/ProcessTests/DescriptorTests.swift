@@ -1,4 +1,5 @@
 import Foundation
+import SluiceModel
 import TestSupport
 import Testing
 
