@@ -15,6 +15,8 @@ final class ClientConfiguration {
     /// Configuration object, owned until `rd_kafka_new` takes it over (`nil` then); otherwise freed by `deinit`.
     private var handle: OpaquePointer?
     private let kind: Kind
+    /// Whether the caller has installed interceptors.
+    private var hasInterceptors = false
 
     private static let all = ["all", "-1"]
     private static let falseValues = ["false", "0", "f", "F"]
@@ -162,7 +164,9 @@ final class ClientConfiguration {
     }
 
     /// Lets the caller install callbacks before the client exists.
-    func configure(_ body: (OpaquePointer) -> Void) {
+    /// - Parameter hasInterceptors: whether interceptors are among them.
+    func configure(hasInterceptors: Bool = false, _ body: (OpaquePointer) -> Void) {
+        self.hasInterceptors = hasInterceptors
         if let handle { body(handle) }
     }
 
@@ -178,6 +182,9 @@ final class ClientConfiguration {
         if kind == .admin || kind == .embedded { rd_kafka_conf_set_log_cb(handle, nil) }
         guard let client = rd_kafka_new(type, handle, &reason, reason.count) else {
             let code = rd_kafka_last_error()
+            // librdkafka may have freed the interceptors, which the configuration still names. Freeing the configuration
+            // would free them twice, so some kilobytes stay allocated.
+            if hasInterceptors { handle = nil }
             throw KafkaError(
                 code: code.rawValue, message: "cannot create the Kafka client: \(Self.text(reason))")
         }

@@ -61,7 +61,7 @@ public final class KafkaConsumer {
         subscribes = !topics.isEmpty
         let context = ConsumerContext(events: events)
         let configuration = try ClientConfiguration(kind, properties)
-        configuration.configure { context.install(in: $0) }
+        configuration.configure(hasInterceptors: true) { context.install(in: $0) }
         client = try configuration.create()
         self.context = context
         offsets = GroupOffsets(client: client, group: group)
