@@ -35,7 +35,6 @@ struct LinkTests {
             var options = WorkerOptions()
             options.environment = [
                 "SLUICE_APNS__HOST": link.far, "SLUICE_APNS__PORT": "8443", "SLUICE_APNS__CONNECTIONS": "1",
-                "SLUICE_APNS__PING_INTERVAL": "1s",
             ]
             let worker = try bed.start(options)
             func arrivals() -> Set<String> {
