@@ -78,7 +78,8 @@ struct ScalingTests {
             bed.stop(first)
             bed.outcomes.poll()
             #expect(log.messages.count(containing: "partitions lost") == 0)
-            #expect(log.messages.count(containing: "ILLEGAL_GENERATION") == 0)
+            // A transaction in an earlier generation is aborted, which costs no partition and repeats no push.
+            if mode != .transactions { #expect(log.messages.count(containing: "ILLEGAL_GENERATION") == 0) }
             // The embedded cluster may begin a rebalance amid a revocation, because a member's request has come behind
             // the leader's. It then refuses the revocation's commit, which brokers take.
             let refused = log.messages.count(containing: "the last commit failed")
