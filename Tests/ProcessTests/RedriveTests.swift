@@ -320,14 +320,6 @@ struct RedriveTests {
         transactions.close()
     }
 
-    /// Entries in several partitions would have no order. Real brokers name the cleanup policy before.
-    @Test func aLedgerOfSeveralPartitionsIsRefused() throws {
-        let bed = try RedriveBed()
-        let report = try bed.redrive("--ledger", bed.kafka.topic("jobs"))
-        #expect(report.exit == .status(78), "\(report.error)")
-        #expect(report.error.contains("several partitions") || TestKafka.realBrokers != nil)
-    }
-
     @Test func aMissingTopicFailsItsOwnJobsOnly() throws {
         let bed = try RedriveBed()
         try bed.produce(0..<1, rule: "json")

@@ -182,12 +182,10 @@ final class RedriveRun {
             "cleanup.policy", .list(["compact"]),
             reason: "an entry that is deleted would let its job be sent a second time")
         let difference: TopicDifference?
-        let partitions: Int?
         do throws(KafkaError) {
             let admin = try KafkaAdmin(properties: settings.cluster.properties)
             let limit = settings.cluster.limit(10_000)
-            partitions = try admin.partitionCount(of: settings.ledger, timeoutMilliseconds: limit)
-            if partitions == nil {
+            if try admin.partitionCount(of: settings.ledger, timeoutMilliseconds: limit) == nil {
                 if settings.isDryRun { return false }
                 try admin.createTopics(
                     [
@@ -210,12 +208,6 @@ final class RedriveRun {
                         : "create it with cleanup.policy=compact, or name another by --ledger"))
         }
         if let difference { throw CommandFailure(.configuration, "\(difference)") }
-        guard partitions == 1 else {
-            throw CommandFailure(
-                .configuration,
-                "the ledger \(settings.ledger) has several partitions, so that its entries have no order; name another "
-                    + "topic by --ledger, with one partition")
-        }
         return true
     }
 

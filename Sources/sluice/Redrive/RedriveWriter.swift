@@ -232,7 +232,7 @@ final class RedriveWriter {
 
     // MARK: Records
 
-    /// Queues a job and its entry. Returns the error with which the producer refuses one of them.
+    /// Queues a job and its entry. All entries are in one partition, so that they have an order. Returns the error with which the producer refuses one of them.
     private func produce(_ item: RedriveItem, _ reports: inout Reports) -> KafkaError? {
         let entry = RedriveEntry(
             source: item.source, identity: item.identity, destination: item.destination,
@@ -241,7 +241,7 @@ final class RedriveWriter {
             ?? produce(
                 settings.ledger,
                 RecordCopy(key: Array(item.place.description.utf8), value: entry.json, headers: []),
-                partition: -1, &reports)
+                partition: 0, &reports)
     }
 
     private func produce(
