@@ -88,7 +88,7 @@ struct ForeignOutputTests {
         #expect(file.exit == .status(65) && isPlain(file.standardError), "\(file)")
     }
 
-    /// Other files write through functions that escape what they are given.
+    /// Other files write through functions that escape what they are given. A ready file is read by scripts.
     @Test func unescapedTextIsWrittenByTheScreenAlone() throws {
         let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent().appending(path: "Sources/sluice")
@@ -101,6 +101,6 @@ struct ForeignOutputTests {
             ].contains { text.contains($0) }
             if isWriter { writers.insert(file.lastPathComponent) }
         }
-        #expect(writers == ["Progress.swift", "Terminal.swift", "TopTerminal.swift"])
+        #expect(writers == ["Progress.swift", "ReadyFile.swift", "Terminal.swift", "TopTerminal.swift"])
     }
 }

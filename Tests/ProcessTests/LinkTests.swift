@@ -58,7 +58,7 @@ struct LinkTests {
             try bed.produce([push(random.hexadecimal(bytes: 32)).job])
             try bed.outcomes.wait(for: 1, of: worker)
             try link.cut()
-            let old = tokens.enumerated().map { push($1, life: $0 < 20 ? 5 : nil) }
+            let old = tokens.enumerated().map { push($1, life: $0 < 20 ? 10 : nil) }
             try bed.produce(old.map(\.job))
             try worker.waits(for: "the pushes are on their way") { try link.waitingBytes() > 40 * 100 }
             switch end {

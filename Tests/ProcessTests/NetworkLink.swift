@@ -68,7 +68,9 @@ final class NetworkLink {
     func waitingBytes() throws -> Int {
         let digits = far.split(separator: ".").reversed().map { String(format: "%02X", Int($0) ?? 0) }
             .joined()
-        return try String(contentsOfFile: "/proc/net/tcp", encoding: .utf8).split(separator: "\n").reduce(0) {
+        // Foundation's readers by path take one page of such a file.
+        let table = try FileHandle(forReadingFrom: URL(filePath: "/proc/net/tcp")).readToEnd() ?? Data()
+        return String(decoding: table, as: UTF8.self).split(separator: "\n").reduce(0) {
             let fields = $1.split(separator: " ")
             guard fields.count > 4, fields[2].hasPrefix(digits) else { return $0 }
             return $0 + (Int(fields[4].prefix { $0 != ":" }, radix: 16) ?? 0)

@@ -211,7 +211,7 @@ struct PlanReport: Encodable {
     func write() throws {
         let encoder = JSONEncoder()
         encoder.outputFormatting = [.prettyPrinted, .sortedKeys, .withoutEscapingSlashes]
-        Terminal.output(String(decoding: try encoder.encode(self), as: UTF8.self))
+        Terminal.output(lines: String(decoding: try encoder.encode(self), as: UTF8.self) + "\n")
     }
 
     /// Returns the table for a reader.
