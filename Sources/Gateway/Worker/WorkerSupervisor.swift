@@ -54,8 +54,6 @@ public final class WorkerSupervisor: Sendable {
 
     /// Time after which a running worker counts as having mended the earlier failure.
     private static let healthyAfter: Duration = .seconds(60)
-    /// Most kept clients. Each has threads and sockets that only the process's end frees.
-    private static let mostKeptClients = 16
     /// Pause between two workers, nearly none at first.
     private static let pause = ExponentialBackoff.reconnect
 
@@ -83,10 +81,11 @@ public final class WorkerSupervisor: Sendable {
         var restarts = 0
         var last = try runOne(restarts: 0, &failures)
         while let failure = last.failure, failure.startsOver, !isStopping {
-            guard KafkaConsumer.keptClients < Self.mostKeptClients else {
+            // A kept client has threads and sockets that only the end of the process frees.
+            guard KafkaConsumer.keptClients <= 1 else {
                 last.failure = WorkerFailure(
                     reason:
-                        "\(failure.reason); \(Self.mostKeptClients) Kafka clients could not be closed; restart the process",
+                        "\(failure.reason); the process ends, because \(KafkaConsumer.keptClients) Kafka clients could not be closed: restart it",
                     startsOver: false)
                 return last
             }
