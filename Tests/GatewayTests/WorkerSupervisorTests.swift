@@ -37,12 +37,14 @@ struct WorkerSupervisorTests {
             let state = Mutex(State())
         }
 
-        init(_ configuration: Configuration) {
+        /// - Parameter mostKeptClients: no limit by default, because clients of other tests count.
+        init(_ configuration: Configuration, mostKeptClients: Int = .max) {
             let box = Box()
             state = box
             let supervisor = WorkerSupervisor(
                 configuration: configuration,
-                logger: Logger(label: "worker", factory: { _ in SwiftLogNoOpLogHandler() })
+                logger: Logger(label: "worker", factory: { _ in SwiftLogNoOpLogHandler() }),
+                mostKeptClients: mostKeptClients
             ) { worker in
                 box.state.withLock { $0.workers.append(worker) }
             } ended: { _ in
@@ -76,7 +78,7 @@ struct WorkerSupervisorTests {
     }
 
     private func run(
-        _ bed: WorkerBed, transactions: Configuration.Store.Switch = .on,
+        _ bed: WorkerBed, transactions: Configuration.Store.Switch = .on, mostKeptClients: Int = .max,
         _ change: (inout Configuration) -> Void = { _ in }
     ) -> Run {
         let run = Run(
@@ -86,7 +88,7 @@ struct WorkerSupervisorTests {
                     directory: bed.directory.file("store"), after: .seconds(1), changelog: .on,
                     transactions: transactions)
                 change(&$0)
-            })
+            }, mostKeptClients: mostKeptClients)
         bed.atEnd { run.end() }
         return run
     }
@@ -113,6 +115,18 @@ struct WorkerSupervisorTests {
             #expect(result.failure == nil)
             #expect(result.snapshot.outstanding == 0)
             #expect(run.begun == 3)
+        }
+    }
+
+    /// No client is too many here, so the process would end at once.
+    @Test func aProcessWithTooManyKeptClientsEnds() throws {
+        try withBed(embedsKafka: true) { bed in
+            let run = run(bed, mostKeptClients: -1)
+            bed.kafka.embedded!.fail(.endTransaction, with: [Code.invalidProducerEpoch])
+            try bed.produce(50, seed: 48)
+            let failure = try #require(try run.wait().failure)
+            #expect(!failure.startsOver && run.begun == 1)
+            #expect(failure.reason.contains("could not be closed: restart it"), "\(failure.reason)")
         }
     }
 

@@ -72,7 +72,9 @@ struct RedriveOutageTests {
         #expect(before >= first["redriven"] ?? .max && before + (second["redriven"] ?? 0) == Self.many)
         let numbers = try numbers(bed)
         let missing = Self.many - Set(numbers).count
-        #expect(missing >= 0 && missing + numbers.count - Set(numbers).count <= Self.batch, "\(missing) are missing")
+        #expect(
+            missing >= 0 && missing + numbers.count - Set(numbers).count <= Self.batch,
+            "\(missing) are missing")
     }
 
     @Test func aRunEndsWithItsCountsWhenKafkaIsGone() throws {
@@ -145,7 +147,7 @@ struct RedriveOutageTests {
         let letters = bed.kafka.topic("dead-letters")
         try bed.kafka.produce(
             to: "dead-letters-ledger",
-            [NewRecord(key: "no place", value: "x"), NewRecord(value: "x")]
+            [NewRecord(key: "no place", value: "x"), NewRecord(key: "none either", value: "x")]
                 + (0..<Int32(RedriveBed.partitions)).map {
                     NewRecord(key: "\(letters)/\($0)/0", value: "\u{0}not JSON")
                 })

@@ -51,6 +51,9 @@ public final class WorkerSupervisor: Sendable {
     private let ended: @Sendable (WorkerResult) -> Void
     private let state: Mutex<State>
     private let stopping = BlockingFlag()
+    /// Clients kept by the process with which a worker still starts over. A kept client has threads and sockets that
+    /// only the end of the process frees.
+    private let mostKeptClients: Int
 
     /// Time after which a running worker counts as having mended the earlier failure.
     private static let healthyAfter: Duration = .seconds(60)
@@ -60,13 +63,16 @@ public final class WorkerSupervisor: Sendable {
     /// - Parameters:
     ///   - started: called with each worker when it runs, on the thread of ``run()``.
     ///   - ended: called when a worker has ended, on the same thread.
+    ///   - mostKeptClients: clients that could not be closed with which a worker still starts over. All of the process's
+    ///     clients count.
     public init(
-        configuration: Configuration, logger: Logger,
+        configuration: Configuration, logger: Logger, mostKeptClients: Int = 1,
         started: @escaping @Sendable (Worker) -> Void = { _ in },
         ended: @escaping @Sendable (WorkerResult) -> Void = { _ in }
     ) {
         state = Mutex(State(configuration: configuration))
         self.logger = logger
+        self.mostKeptClients = mostKeptClients
         self.started = started
         self.ended = ended
     }
@@ -81,8 +87,7 @@ public final class WorkerSupervisor: Sendable {
         var restarts = 0
         var last = try runOne(restarts: 0, &failures)
         while let failure = last.failure, failure.startsOver, !isStopping {
-            // A kept client has threads and sockets that only the end of the process frees.
-            guard KafkaConsumer.keptClients <= 1 else {
+            guard KafkaConsumer.keptClients <= mostKeptClients else {
                 last.failure = WorkerFailure(
                     reason:
                         "\(failure.reason); the process ends, because \(KafkaConsumer.keptClients) Kafka clients could not be closed: restart it",
