@@ -215,6 +215,7 @@ enum TraceDocument {
             (.window, "an old job holds the partition's watermark"),
             (.share, "the partition's held jobs take more than its share of the limit"),
             (.store, "the store can't take more"), (.allPaused, "an operator has paused all sending"),
+            (.refused, "Kafka takes the outcome or dead letter of one of its records in no form"),
         ]
         return texts.filter { reasons.contains($0.0) }.map(\.1)
     }

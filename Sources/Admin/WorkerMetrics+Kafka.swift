@@ -6,7 +6,7 @@ import Metrics
 extension WorkerMetrics {
     private static let pauses: [(IntakeGate.Reason, String)] = [
         (.limit, "limit"), (.share, "share"), (.window, "window"), (.store, "store"),
-        (.allPaused, "paused"),
+        (.allPaused, "paused"), (.refused, "refused"),
     ]
 
     static func addKafka(_ intake: IntakeSnapshot, to metrics: inout MetricFamilies) {

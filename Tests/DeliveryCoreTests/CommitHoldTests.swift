@@ -75,11 +75,11 @@ import Testing
             script.apply { machine, now in
                 fate = machine.lost(
                     place, isOffsetDone: false, KafkaFault("away", .retriable), topic: "outcomes",
-                    hasValue: false, at: now)
+                    form: ProducedForm(kind: .outcome, cuts: 1, bytes: 300), at: now)
             }
             return fate
         }
-        #expect(lost() == .produceAgain(omitsValue: false))
+        #expect(lost() == .produceAgain)
         script.apply { $0.revoked([0], isLost: true, at: $1) }
         #expect(lost() == .done)
     }

@@ -8,8 +8,8 @@ final class ProduceHarness {
         bytes.sorted { $0.key < $1.key }.map { (handle: $0.key, number: $0.value) }
     }
     private var bytes: [UInt32: Int] = [:]
-    /// Numbers of the records that the producer took, and whether they were produced without their values.
-    private(set) var taken: [(number: Int, omitsValue: Bool)] = []
+    /// Numbers of the records that the producer took, with their cuts.
+    private(set) var taken: [(number: Int, cuts: UInt8)] = []
     /// Actions other than `produce` and `forget`.
     private(set) var told: [ProduceAction] = []
     /// Answers to the next records. All later records are queued.
@@ -43,27 +43,27 @@ final class ProduceHarness {
         let isJob = isJob ?? (kind != .change)
         switch order.write(kind, partition: partition, isJob: isJob, isPermitted: isPermitted) {
         case .produce(let handle):
-            if order.answered(handle, answer(number, omitsValue: false)) { bytes[handle] = number }
+            if order.answered(handle, answer(number, cuts: 0)) { bytes[handle] = number }
         case .wait(let handle): bytes[handle] = number
         case .drop: break
         }
         carryOut()
     }
 
-    private func answer(_ number: Int, omitsValue: Bool) -> ProduceAnswer {
+    private func answer(_ number: Int, cuts: UInt8) -> ProduceAnswer {
         let answer = answers.isEmpty ? .queued : answers.removeFirst()
-        if answer == .queued { taken.append((number, omitsValue)) }
+        if answer == .queued { taken.append((number, cuts)) }
         return answer
     }
 
     func carryOut() {
         while let action = order.nextAction() {
             switch action {
-            case .produce(let handle, let omitsValue):
+            case .produce(let handle, let cuts):
                 guard let number = bytes[handle] else {
                     preconditionFailure("the bytes of \(handle) are gone")
                 }
-                _ = order.answered(handle, answer(number, omitsValue: omitsValue))
+                _ = order.answered(handle, answer(number, cuts: cuts))
             case .forget(let before):
                 bytes = bytes.filter { Int32(bitPattern: $0.key &- before) >= 0 }
             default: told.append(action)
@@ -76,8 +76,10 @@ final class ProduceHarness {
         carryOut()
     }
 
-    func thaw(_ number: UInt64, repeating: Set<UInt16>? = nil, omitsValues: Bool = false) {
-        order.thaw(number, repeating: repeating, omitsValues: omitsValues)
+    func thaw(
+        _ number: UInt64, repeating: Set<UInt16>? = nil, refused: [ProduceOrder.Refusal] = []
+    ) {
+        order.thaw(number, repeating: repeating, refused: refused)
         carryOut()
     }
 

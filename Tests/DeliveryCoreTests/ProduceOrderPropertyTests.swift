@@ -5,7 +5,7 @@ import Testing
 
 @Suite struct ProduceOrderPropertyTests {
     @Test func eachRecordIsCommittedOnceInOrderOrDropped() {
-        var (commits, aborts, records) = (0, 0, 0)
+        var (commits, aborts, stops, records) = (0, 0, 0, 0)
         for seed in UInt64(1)...200 {
             var world = ProduceWorld(seed: seed, shards: 1 + Int(seed % 3))
             do {
@@ -17,9 +17,12 @@ import Testing
             }
             commits += world.commits
             aborts += world.aborts
+            stops += world.stops
             records += world.records.count
         }
-        #expect(commits > 1_000 && aborts > 1_000, "\(commits) commits, \(aborts) aborts, \(records) records")
+        #expect(
+            commits > 1_000 && aborts > 1_000 && stops > 100,
+            "\(commits) commits, \(aborts) aborts, \(stops) stops, \(records) records")
     }
 
     @Test func eachRecordIsProducedOnceInOrderWithoutTransactions() {

@@ -72,6 +72,26 @@ import Testing
         #expect(harness.kept.isEmpty && harness.waiting == 0)
     }
 
+    @Test func recordThatNeverFitsIsReportedAndSkipped() {
+        let harness = ProduceHarness(isTransactional: false)
+        harness.answers = [.tooLarge, .tooLarge, .queued, .tooLarge, .tooLarge, .tooLarge, .tooLarge]
+        for number in 0..<2 { harness.write(number) }
+        harness.write(2, .deadLetter)
+        harness.write(3)
+        #expect(harness.numbers == [1, 3] && harness.taken.allSatisfy { $0.cuts == 0 })
+        #expect(
+            harness.told.filter { $0 != .resumed } == [.neverFits(0), .neverFits(2)], "\(harness.told)")
+        #expect(harness.kept.isEmpty && harness.waiting == 0)
+    }
+
+    @Test func outcomeThatIsTooLargeIsProducedInItsPlaceWithACut() {
+        let harness = ProduceHarness(isTransactional: false)
+        harness.answers = [.queued, .tooLarge]
+        for number in 0..<3 { harness.write(number) }
+        #expect(harness.numbers == [0, 1, 2] && harness.taken.map(\.cuts) == [0, 1, 0])
+        #expect(harness.kept.isEmpty && harness.waiting == 0)
+    }
+
     @Test func ticketIsReleasedWhenEarlierRecordsAreProduced() {
         let harness = ProduceHarness(isTransactional: false)
         harness.afterThis(1)

@@ -211,38 +211,70 @@ import Testing
         #expect(!harness.isBlocked && harness.takeTold() == [.resumed])
     }
 
-    // MARK: Dead letters
+    // MARK: Refused records
 
-    @Test func tooLargeDeadLetterIsProducedWithoutItsValue() {
+    @Test func recordThatIsTooLargeIsProducedWithMoreAndMoreCuts() {
         let harness = open()
-        harness.answers = [.tooLarge]
+        harness.answers = [.tooLarge, .tooLarge, .tooLarge, .queued, .queued, .tooLarge]
         harness.write(0, .deadLetter)
         harness.write(1, .deadLetter)
-        #expect(harness.taken.map(\.omitsValue) == [true, false])
+        harness.write(2)
+        #expect(harness.taken.map(\.cuts) == [3, 0, 1])
         harness.freeze(1, atOnce: true)
         harness.thaw(2, repeating: [0])
-        #expect(harness.taken.map(\.omitsValue) == [true, false, true, false], "the value isn't tried again")
-        #expect(!harness.told.contains { if case .failed = $0 { true } else { false } })
+        #expect(
+            harness.taken.map(\.cuts) == [3, 0, 1, 3, 0, 1], "forms that were refused aren't tried again")
+        #expect(!harness.told.contains { if case .neverFits = $0 { true } else { false } })
     }
 
-    @Test func refusedDeadLettersAreRepeatedWithoutTheirValues() {
+    @Test func refusedRecordsAloneAreRepeatedWithCuts() {
         let harness = open()
         for number in 0..<3 { harness.write(number, .deadLetter) }
         harness.write(3)
         harness.freeze(1, atOnce: true)
-        harness.thaw(2, repeating: [0], omitsValues: true)
+        harness.thaw(
+            2, repeating: [0],
+            refused: [
+                .init(handle: 1, cuts: 2), .init(handle: 3, cuts: 9), .init(handle: 77, cuts: 1),
+            ])
         harness.write(4, .deadLetter)
-        #expect(harness.taken.dropFirst(4).map(\.omitsValue) == [true, true, true, false, true])
-        harness.freeze(2)
-        harness.thaw(3)
-        harness.write(5, .deadLetter)
-        #expect(harness.taken.last?.omitsValue == false, "until a transaction is committed")
+        #expect(harness.taken.dropFirst(4).map(\.cuts) == [0, 2, 0, 1, 0])
+        harness.freeze(2, atOnce: true)
+        harness.thaw(3, repeating: [0], refused: [.init(handle: 1, cuts: 1)])
+        #expect(harness.taken.dropFirst(9).map(\.cuts) == [0, 2, 0, 1, 0], "cuts are never taken back")
     }
 
-    @Test func deadLetterRefusedWithoutItsValueFails() {
+    @Test func recordThatNeverFitsWaitsForTheEndOfItsPartitionAlone() {
+        let harness = open()
+        harness.write(0, partition: 1)
+        harness.answers = [.tooLarge, .tooLarge]
+        harness.write(1, partition: 2)
+        #expect(harness.takeTold() == [.neverFits(1)])
+        harness.write(2, partition: 1)
+        harness.flush()
+        harness.freeze(1)
+        #expect(harness.numbers == [0] && harness.told.isEmpty, "the transaction would be torn")
+        harness.freeze(1, atOnce: true)
+        harness.endPartition(2)
+        harness.thaw(2, repeating: [1])
+        #expect(harness.numbers == [0, 0, 2])
+        harness.freeze(2)
+        #expect(harness.takeTold().contains(.frozen(number: 2, produced: 3)))
+    }
+
+    @Test func endOfItsPartitionLetsTheOthersPassARecordThatNeverFits() {
         let harness = open()
         harness.answers = [.tooLarge, .tooLarge]
-        harness.write(0, .deadLetter)
+        harness.write(0, partition: 2)
+        harness.write(1, partition: 1)
+        harness.endPartition(2)
+        #expect(harness.numbers == [1])
+    }
+
+    @Test func changeThatIsTooLargeFails() {
+        let harness = open()
+        harness.answers = [.tooLarge]
+        harness.write(0, .change)
         #expect(harness.told == [.failed(0)])
     }
 

@@ -12,10 +12,9 @@ struct ProduceWorld: ~Copyable {
         var isJob: Bool
         /// Records that belong into one transaction have the same group.
         var group: Int
-        /// The producer refuses the record with its value.
-        var isLarge = false
-        /// The broker refuses the record with its value.
-        var isRefused = false
+        /// Cuts with which the producer takes the record, and the broker; above 3: never.
+        var producerCuts: UInt8 = 0
+        var brokerCuts: UInt8 = 0
         /// Its partition has ended since it was written.
         var hasEnded = false
         /// The producer took the record, in any transaction.
@@ -26,7 +25,7 @@ struct ProduceWorld: ~Copyable {
 
     enum Message {
         case freeze(UInt64, atOnce: Bool)
-        case thaw(UInt64, repeating: Set<UInt16>?, omitsValues: Bool)
+        case thaw(UInt64, repeating: Set<UInt16>?, refused: [Int: UInt8])
         case end(UInt16)
         case begin(UInt16)
 
@@ -61,7 +60,7 @@ struct ProduceWorld: ~Copyable {
     var isOpen = false
     var isDoomed = false
     var room = 8
-    var content: [(record: Int, omitsValue: Bool)] = []
+    var content: [(record: Int, cuts: UInt8)] = []
     var producedIn = [Int]()
 
     // The coordinator's state.
@@ -71,7 +70,9 @@ struct ProduceWorld: ~Copyable {
     var mustAbort = false
     /// Whether the last thawed transaction was aborted.
     var wasAborted = false
-    var omits = false
+    /// Records that the broker has refused since the last commit, with the cuts of their next forms.
+    var refused: [Int: UInt8] = [:]
+    var stops = 0
     var live: Set<UInt16> = [0, 1, 2, 3]
     var ended: Set<UInt16> = []
     var commits = 0
@@ -103,7 +104,7 @@ struct ProduceWorld: ~Copyable {
 
     // MARK: The producer
 
-    mutating func produce(_ index: Int, by shard: Int, omitsValue: Bool) throws -> ProduceAnswer {
+    mutating func produce(_ index: Int, by shard: Int, cuts: UInt8) throws -> ProduceAnswer {
         try expect(!orders[shard].isFrozen, "record \(index) is produced by a frozen shard")
         guard isOpen, !isDoomed else { return .noTransaction }
         try expect(
@@ -121,12 +122,15 @@ struct ProduceWorld: ~Copyable {
                 return .noTransaction
             }
         }
-        if record.isLarge, !omitsValue { return .tooLarge }
+        try expect(
+            cuts <= max(record.producerCuts, record.brokerCuts), "record \(index) has more cuts than it needs"
+        )
+        if cuts < record.producerCuts { return .tooLarge }
         records[index].wasTaken = true
-        content.append((index, omitsValue))
+        content.append((index, cuts))
         producedIn[shard] += 1
-        if record.isRefused, !omitsValue {
-            omits = true
+        if cuts < record.brokerCuts {
+            refused[index] = cuts + 1
             mustAbort = true
         }
         return .queued
@@ -145,13 +149,15 @@ struct ProduceWorld: ~Copyable {
             var record = Record(
                 shard: shard, partition: partition, kind: kind,
                 isJob: kind == .deadLetter || (kind == .outcome && chance(70)), group: groups)
-            record.isLarge = kind == .deadLetter && chance(20)
-            record.isRefused = kind == .deadLetter && chance(2)
+            let most = Int(kind.mostCuts)
+            if most > 0, chance(10) { record.producerCuts = UInt8(1 + below(most)) }
+            if most > 0, chance(2) { record.brokerCuts = UInt8(1 + below(most)) }
+            if most > 0, !isCalm, below(300) == 0 { record.producerCuts = .max }
             record.hasEnded = !live.contains(partition)
             records.append(record)
             switch orders[shard].write(kind, partition: partition, isJob: record.isJob, isPermitted: true) {
             case .produce(let handle):
-                let answer = try produce(index, by: shard, omitsValue: false)
+                let answer = try produce(index, by: shard, cuts: 0)
                 if orders[shard].answered(handle, answer) { bytes[shard][handle] = index }
             case .wait(let handle): bytes[shard][handle] = index
             case .drop: break
@@ -168,9 +174,9 @@ struct ProduceWorld: ~Copyable {
     mutating func carryOut(_ shard: Int) throws {
         while let action = orders[shard].nextAction() {
             switch action {
-            case .produce(let handle, let omitsValue):
+            case .produce(let handle, let cuts):
                 guard let index = bytes[shard][handle] else { throw Broken("bytes of \(handle) are gone") }
-                let answer = try produce(index, by: shard, omitsValue: omitsValue)
+                let answer = try produce(index, by: shard, cuts: cuts)
                 let isKept = orders[shard].answered(handle, answer)
                 try expect(isKept, "transactions keep every record")
             case .forget(let before):
@@ -186,6 +192,11 @@ struct ProduceWorld: ~Copyable {
             case .resumed: try expect(!orders[shard].isBlocked, "resumed while blocked")
             case .droppedChange: break
             case .refused(let number): try expect(number == self.number, "refused in \(number)")
+            case .neverFits(let handle):
+                guard let index = bytes[shard][handle] else { throw Broken("bytes of \(handle) are gone") }
+                try expect(records[index].producerCuts == .max, "record \(index) fits in some form")
+                stops += 1
+                if live.contains(records[index].partition) { end(records[index].partition) }
             case .failed: throw Broken("an unexpected failure is reported")
             }
         }
@@ -219,8 +230,11 @@ struct ProduceWorld: ~Copyable {
     mutating func take(_ message: Message, _ shard: Int) throws {
         switch message {
         case .freeze(let number, let atOnce): orders[shard].freeze(number, atOnce: atOnce)
-        case .thaw(let number, let repeating, let omitsValues):
-            orders[shard].thaw(number, repeating: repeating, omitsValues: omitsValues)
+        case .thaw(let number, let repeating, let refused):
+            let refusals = bytes[shard].compactMap { handle, index in
+                refused[index].map { ProduceOrder.Refusal(handle: handle, cuts: $0) }
+            }
+            orders[shard].thaw(number, repeating: repeating, refused: refusals)
         case .end(let slot):
             known[shard].remove(slot)
             orders[shard].endPartition(slot)
@@ -246,7 +260,7 @@ struct ProduceWorld: ~Copyable {
             mustAbort = false
             phase = .open
             content = []
-            send(.thaw(number, repeating: wasAborted ? live : nil, omitsValues: omits))
+            send(.thaw(number, repeating: wasAborted ? live : nil, refused: refused))
         case .open:
             guard chance(40) else { return }
             phase = .closing
@@ -282,10 +296,10 @@ struct ProduceWorld: ~Copyable {
             return
         }
         commits += 1
-        omits = false
-        for (index, omitsValue) in content {
+        refused = [:]
+        for (index, cuts) in content {
             try expect(records[index].committed == nil, "record \(index) is committed twice")
-            try expect(omitsValue || !records[index].isRefused, "record \(index) keeps its refused value")
+            try expect(cuts >= records[index].brokerCuts, "record \(index) is in a form that was refused")
             records[index].committed = number
             committed.append(index)
         }

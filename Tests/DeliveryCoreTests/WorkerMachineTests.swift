@@ -104,7 +104,7 @@ import Testing
         #expect(script.step(.initialize).contains(.step(.begin)))
         #expect(
             script.step(.begin).compactMap(\.request)
-                == [.thaw(number: 1, repeating: nil, omitsValues: nil)])
+                == [.thaw(number: 1, repeating: nil, refused: [])])
         script.assign([0])
         _ = script.take(0)
         script.deliver(0)
@@ -122,7 +122,7 @@ import Testing
         #expect(script.step(.commit).contains(.step(.begin)))
         #expect(
             script.step(.begin).compactMap(\.request)
-                == [.thaw(number: 2, repeating: nil, omitsValues: nil)])
+                == [.thaw(number: 2, repeating: nil, refused: [])])
     }
 
     @Test func offsetsWaitForAllDeliveryReports() {
@@ -148,14 +148,14 @@ import Testing
             _ = machine.lost(
                 RecordPlace(partitionSlot: 0, offset: 9), isOffsetDone: true,
                 KafkaFault("timeout", .retriable),
-                topic: "outcomes", hasValue: false, at: now)
+                topic: "outcomes", form: ProducedForm(kind: .outcome, cuts: 1, bytes: 300), at: now)
         }
         #expect(lost.compactMap(\.request) == [.freeze(number: 1, atOnce: true)])
         #expect(script.report(1, .frozen(number: 1, produced: 1)).contains(.step(.abort)))
         #expect(script.step(.abort).contains(.step(.begin)))
         #expect(
             script.step(.begin).compactMap(\.request)
-                == [.thaw(number: 2, repeating: [0], omitsValues: nil)])
+                == [.thaw(number: 2, repeating: [0], refused: [])])
     }
 
     @Test func transactionThatFailedToBeginRepeatsNothing() {
@@ -173,7 +173,7 @@ import Testing
         script.apply { $0.wake(at: $1) }
         #expect(
             script.step(.begin).compactMap(\.request)
-                == [.thaw(number: 3, repeating: nil, omitsValues: nil)])
+                == [.thaw(number: 3, repeating: nil, refused: [])])
     }
 
     @Test func tornTransactionIsAborted() {

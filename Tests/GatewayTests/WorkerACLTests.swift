@@ -22,7 +22,7 @@ struct WorkerACLTests {
         #expect(
             list.map(\.resource) == [.topic("j"), .topic("o"), .topic("d"), .group("push"), .cluster])
         #expect(list[0].operations == [.read, .describe])
-        #expect(list[1].operations == [.write, .describe])
+        #expect(list[1].operations == [.write, .describe, .describeConfigs])
         #expect(list[4].operations == [.idempotentWrite])
     }
 

@@ -158,7 +158,7 @@ struct WorkerSupervisorTests {
         }
     }
 
-    /// A transaction has several such dead letters.
+    /// A batch of a transaction has several such dead letters, and the batches of other partitions keep their values.
     @Test func oversizedDeadLettersOfATransactionOmitTheirValues() throws {
         try withBed(embedsKafka: true) { bed in
             try bed.kafka.produce(
@@ -166,12 +166,19 @@ struct WorkerSupervisorTests {
             // The next requests to produce are the worker's.
             bed.kafka.embedded!.fail(.produce, with: [Code.messageTooLarge])
             let run = run(bed)
-            try eventually("there are six dead letters without values", timeout: .seconds(60)) {
+            try eventually(
+                "there are dead letters without values, and one of each record", timeout: .seconds(60)
+            ) {
                 bed.deadLetters.poll()
-                return bed.deadLetters.records.count { $0.value == nil } >= 6
+                let letters = bed.deadLetters.records
+                return letters.contains { $0.value == nil } && Set(letters.map(\.keyText)).count == 6
             }
             // The embedded cluster has no transaction markers, so readers see aborted records too.
             let letters = bed.deadLetters.records.filter { $0.value == nil }
+            let refused = Set(letters.map(\.partition))
+            #expect(refused.count == 1, "one batch was refused")
+            let all = bed.deadLetters.records.filter { refused.contains($0.partition) }
+            #expect(Set(letters.map(\.keyText)) == Set(all.map(\.keyText)))
             #expect(letters.allSatisfy { $0.header(DeadLetter.valueOmittedHeader) == "MSG_SIZE_TOO_LARGE" })
             // Dead letters have their values again after a transaction is committed.
             let commits = run.newest!.snapshot().counters.commits

@@ -19,6 +19,8 @@ struct BedOptions {
     var devices: String?
     /// How far the clocks of simulator and workers are ahead, in seconds.
     var clockOffset: Int64 = 0
+    /// Whether Kafka runs in the test's process, which can inject failures. Excludes the brokers of the environment.
+    var embedsKafka = false
 }
 
 /// Settings of a worker: the least it needs, with short waits, unless a test changes them.
@@ -81,10 +83,11 @@ final class Bed {
         self.directory = directory
         partitions = options.partitions
         clockOffset = options.clockOffset
-        let kafka = try TestKafka([
+        let topics = [
             ("jobs", options.partitions), ("outcomes", options.partitions), ("dead-letters", 1),
             ("changelog", options.partitions), ("switches", 1),
-        ])
+        ]
+        let kafka = try options.embedsKafka ? TestKafka(embedding: topics) : TestKafka(topics)
         self.kafka = kafka
         outcomes = try OutcomeTail(kafka, partitions: partitions)
         try directory.write(CertificateAuthority(commonName: "test").privateKeyPEM, to: "team.p8")
@@ -167,11 +170,13 @@ final class Bed {
     }
 
     /// Variables that give a worker a store, in a directory of the bed's.
-    func storeEnvironment(_ name: String = "store", hasChangelog: Bool) -> [String: String] {
+    func storeEnvironment(
+        _ name: String = "store", hasChangelog: Bool, hasTransactions: Bool = Bed.hasTransactions
+    ) -> [String: String] {
         [
             "SLUICE_STORE__DIRECTORY": directory.file(name),
             "SLUICE_STORE__CHANGELOG": hasChangelog ? "on" : "off",
-            "SLUICE_STORE__TRANSACTIONS": hasChangelog && Self.hasTransactions ? "on" : "off",
+            "SLUICE_STORE__TRANSACTIONS": hasChangelog && hasTransactions ? "on" : "off",
             "SLUICE_KAFKA__TOPICS__CHANGELOG": kafka.topic("changelog"),
             "SLUICE_KAFKA__TOPICS__SWITCHES": kafka.topic("switches"),
         ]

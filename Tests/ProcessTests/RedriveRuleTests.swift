@@ -107,6 +107,8 @@ struct RedriveRuleTests {
         #expect(try letter(more: [("sluice-source-offset", "-1")]) == nil)
         #expect(try letter()?.needsSource == false)
         #expect(try letter(more: [("sluice-error-value-omitted", "MSG_SIZE_TOO_LARGE")])?.needsSource == true)
+        #expect(try letter(more: [("sluice-omitted-headers", "9 00")])?.needsSource == true)
+        #expect(try letter(more: [("sluice-omitted-key", "9 00")])?.needsSource == true)
     }
 
     @Test func topicsOfAllPushTypesHaveTheirApp() {

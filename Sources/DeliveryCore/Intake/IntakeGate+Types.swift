@@ -45,6 +45,8 @@ extension IntakeGate {
         public static let store = Reason(rawValue: 8)
         /// An operator has paused all sending, or the switches aren't known yet.
         public static let allPaused = Reason(rawValue: 16)
+        /// Kafka takes the outcome or dead letter of one of the partition's records in no form.
+        public static let refused = Reason(rawValue: 32)
     }
 
     /// Orders to the owner, in the order of ``nextAction()``.

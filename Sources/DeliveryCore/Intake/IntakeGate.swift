@@ -10,6 +10,7 @@
 ///   work. The partition is paused alone, until its jobs are down to half of the share.
 /// - *window*: the partition's ``OffsetTracker`` has no room.
 /// - *store*, *allPaused*: the owner holds all partitions.
+/// - *refused*: a record of the partition can't get an outcome. The partition is paused until it ends.
 ///
 /// A partition's pauses and resumes alternate strictly, whatever the reasons do. The limit is exceeded by less than one
 /// batch of records.
@@ -238,6 +239,9 @@ public struct IntakeGate: ~Copyable, Sendable {
             remove(.window, partition)
         }
     }
+
+    /// Pauses a partition for its rest.
+    public mutating func refuse(_ partition: Int) { insert(.refused, partition) }
 
     // MARK: Polling
 

@@ -1,8 +1,8 @@
 /// Action of a ``ProduceOrder`` for its owner. Actions are done in the order in which they come.
 public enum ProduceAction: Equatable, Sendable, BitwiseCopyable {
-    /// Hand this record to the producer. ``ProduceOrder/answered(_:_:)`` has to follow before any other call. A dead
-    /// letter may have to be produced without its value.
-    case produce(UInt32, omitsValue: Bool)
+    /// Hand this record to the producer, with so many cuts. ``ProduceOrder/answered(_:_:)`` has to follow before any
+    /// other call.
+    case produce(UInt32, cuts: UInt8)
     /// Free the bytes of all records before this one. The record itself need not exist yet.
     case forget(before: UInt32)
     /// Report that the outcome of a waiting job will never be produced, because its partition was revoked.
@@ -23,6 +23,9 @@ public enum ProduceAction: Equatable, Sendable, BitwiseCopyable {
     case refused(number: UInt64)
     /// Report that a waiting change of the store was dropped with its lost partition. Only without transactions.
     case droppedChange(UInt32)
+    /// Report that Kafka takes this record in no form: its partition has to stop. With transactions, nothing more is
+    /// produced until the partition has ended, or the next transaction begins.
+    case neverFits(UInt32)
     /// Report that the producer will never accept this record: the worker has to end.
     case failed(UInt32)
 }
@@ -37,7 +40,7 @@ public enum ProduceAnswer: Equatable, Sendable, BitwiseCopyable {
     case noTransaction
     /// Not accepted, for a cause that may pass.
     case failedForNow
-    /// Not accepted, because the record is larger than the producer allows.
+    /// Not accepted in this form, because the record is larger than the producer or the topic allows.
     case tooLarge
     /// Not accepted, and never will be.
     case failed

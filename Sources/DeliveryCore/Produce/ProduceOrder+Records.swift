@@ -2,6 +2,33 @@ extension ProduceOrder {
     /// Kind of a record; `change` is a change of the store, for the changelog.
     public enum Kind: UInt8, Sendable, BitwiseCopyable {
         case outcome, deadLetter, change
+
+        /// Cuts that a record of this kind can have; with the last one it is a few kilobytes at most.
+        ///
+        /// | cuts | dead letter | outcome |
+        /// |---|---|---|
+        /// | 0 | whole | whole |
+        /// | 1 | without its value | without the job's headers |
+        /// | 2 | also without foreign headers | – |
+        /// | 3 | also with the key cut | – |
+        public var mostCuts: UInt8 {
+            switch self {
+            case .deadLetter: 3
+            case .outcome: 1
+            case .change: 0
+            }
+        }
+    }
+
+    /// Record of an aborted transaction that Kafka has refused. It is made again with at least so many cuts.
+    public struct Refusal: Equatable, Sendable, BitwiseCopyable {
+        public var handle: UInt32
+        public var cuts: UInt8
+
+        public init(handle: UInt32, cuts: UInt8) {
+            self.handle = handle
+            self.cuts = cuts
+        }
     }
 
     /// Step that follows from a written record.
@@ -40,6 +67,8 @@ extension ProduceOrder {
         var partition: UInt16
         var kind: Kind
         var flags: UInt8
+        /// Cuts of the form to produce, see ``Kind/mostCuts``.
+        var cuts: UInt8 = 0
 
         /// Set for the outcome of a job that takes room in the intake until its report comes.
         static let job: UInt8 = 1
@@ -47,10 +76,8 @@ extension ProduceOrder {
         static let dropped: UInt8 = 2
         /// Set for a kept record whose partition has ended: the record isn't produced again.
         static let ended: UInt8 = 4
-        /// Set for a dead letter that is produced without its value.
-        static let omitted: UInt8 = 8
         /// Set when an aborted transaction had the record, or the open transaction has it.
-        static let produced: UInt8 = 16
+        static let produced: UInt8 = 8
 
         @inline(__always) func has(_ flag: UInt8) -> Bool { flags & flag != 0 }
     }

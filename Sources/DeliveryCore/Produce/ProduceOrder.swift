@@ -32,6 +32,8 @@ import DequeModule
 /// - A thaw that comes after a freeze of its number reports how the transaction before ended, and opens nothing.
 /// - A thaw of a later number while a transaction is open closes that transaction first.
 /// - A transaction that refuses a record accepts no other.
+/// - A record that is too large is made again in a smaller form, see ``Kind/mostCuts``. One that the producer has refused
+///   follows at once, one that a broker has refused at the thaw after the abort.
 /// - Without transactions the order acts as if one were always open, and committed each record once it is produced.
 ///
 /// The coordinator lets a transaction end only after all shards are frozen in it. No other rule keeps a record from
@@ -54,6 +56,8 @@ public struct ProduceOrder: ~Copyable {
     private var isRefused = false
     /// True when the producer will never accept the first waiting record. Only with transactions.
     private var hasFailed = false
+    /// True when the first waiting record fits in no form, until its partition has ended. Only with transactions.
+    private var awaitsEnd = false
     private var hasEnded = false
 
     /// Records from `front` on.
@@ -69,8 +73,6 @@ public struct ProduceOrder: ~Copyable {
     /// Records that the producer has accepted in all transactions. Zero without transactions.
     public private(set) var produced = 0
 
-    /// True when dead letters are produced without their values.
-    private var omitsValues = false
     /// True while waiting records are produced, record by record.
     private var isFlushing = false
     /// True while the record at `cut` is with the producer, which hasn't answered yet.
@@ -107,14 +109,14 @@ public struct ProduceOrder: ~Copyable {
         case frozen, open, freezing
         /// The open transaction accepts no record.
         case refused
-        /// The producer will never accept the first waiting record.
+        /// The producer will never accept the first waiting record, or not until its partition has ended.
         case failed
         case ended
     }
 
     package var state: State {
         if hasEnded { return .ended }
-        if hasFailed { return .failed }
+        if hasFailed || awaitsEnd { return .failed }
         switch phase {
         case .frozen: return .frozen
         case .open: return isRefused ? .refused : .open
@@ -190,24 +192,27 @@ public struct ProduceOrder: ~Copyable {
             if phase == .freezing { freezeNow() }
         case .noTransaction:
             waitForRoom()
-        case .tooLarge, .failed:
-            return refused(handle)
+        case .tooLarge:
+            guard records[cut].cuts == records[cut].kind.mostCuts else {
+                records[cut].cuts += 1
+                isFlushing = true
+                return true
+            }
+            return giveUp(handle, isEnd: records[cut].kind == .change)
+        case .failed:
+            return giveUp(handle, isEnd: true)
         }
         return true
     }
 
-    private mutating func refused(_ handle: UInt32) -> Bool {
-        // With its headers the record is larger than the producer accepts; without its value it must fit.
-        if records[cut].kind == .deadLetter, !records[cut].has(Record.omitted) {
-            records[cut].flags |= Record.omitted
-            isFlushing = true
-            return true
-        }
-        actions.append(.failed(handle))
+    /// Produces the first waiting record in no form.
+    /// - Parameter isEnd: the worker has to end, not only the partition.
+    private mutating func giveUp(_ handle: UInt32, isEnd: Bool) -> Bool {
+        actions.append(isEnd ? .failed(handle) : .neverFits(handle))
         owesRoom = true
         guard !isTransactional else {
             // Without the record the transaction would be torn: nothing follows.
-            hasFailed = true
+            if isEnd { hasFailed = true } else { awaitsEnd = true }
             isFlushing = false
             return true
         }
@@ -241,8 +246,7 @@ public struct ProduceOrder: ~Copyable {
         if let action = actions.popFirst() { return action }
         if isFlushing, !isAsked {
             isAsked = true
-            if records[cut].kind == .deadLetter, omitsValues { records[cut].flags |= Record.omitted }
-            return .produce(handle(cut), omitsValue: records[cut].has(Record.omitted))
+            return .produce(handle(cut), cuts: records[cut].cuts)
         }
         guard owesForget else { return nil }
         owesForget = false
@@ -251,7 +255,7 @@ public struct ProduceOrder: ~Copyable {
 
     @inline(__always)
     private func mayProduce(_ isPermitted: Bool) -> Bool {
-        phase != .frozen && !isRefused && !hasFailed && (isTransactional || isPermitted)
+        phase != .frozen && !isRefused && !hasFailed && !awaitsEnd && (isTransactional || isPermitted)
     }
 
     @inline(__always)
@@ -359,6 +363,10 @@ public struct ProduceOrder: ~Copyable {
                     partition: records[index].partition, wasProduced: records[index].has(Record.produced)))
         }
         isAsked = false
+        if awaitsEnd, records[cut].has(Record.dropped) {
+            awaitsEnd = false
+            isFlushing = mayProduce(true)
+        }
         skipDropped()
         return jobs
     }
@@ -401,13 +409,18 @@ public struct ProduceOrder: ~Copyable {
     ///   - repeating: slots of partitions to repeat; nil when the transaction thawed before was committed. Otherwise
     ///     that transaction was aborted. Its records of these partitions are produced again before newer ones.
     ///     Waiting records of other partitions are dropped.
-    ///   - omitsValues: true when dead letters are produced without values, because Kafka has refused some with them.
-    public mutating func thaw(_ number: UInt64, repeating: Set<UInt16>?, omitsValues: Bool) {
+    ///   - refused: records of the aborted transaction that Kafka has refused in their last form.
+    public mutating func thaw(_ number: UInt64, repeating: Set<UInt16>?, refused: [Refusal] = []) {
         guard isTransactional, !hasEnded, number > opened else { return }
         opened = number
         isAsked = false
-        self.omitsValues = omitsValues
         isRefused = false
+        awaitsEnd = false
+        for refusal in refused {
+            let index = Int(refusal.handle &- handle(0))
+            guard index < records.count else { continue }
+            records[index].cuts = min(max(records[index].cuts, refusal.cuts), records[index].kind.mostCuts)
+        }
         if let repeating { repeatKept(repeating) } else { removeFirst(cut) }
         cut = 0
         retained = 0

@@ -13,8 +13,8 @@ public struct KafkaFault: Error, Sendable, Equatable, CustomStringConvertible {
         public static let rebalance = Traits(rawValue: 4)
         /// The group has moved on without this member.
         public static let membershipLost = Traits(rawValue: 8)
-        /// The record is larger than the topic or the producer accepts.
-        public static let tooLarge = Traits(rawValue: 16)
+        /// The record itself is refused, in most cases for its size. A smaller form of it may be accepted.
+        public static let ofRecord = Traits(rawValue: 16)
         /// The commit's metadata is longer than the brokers accept.
         public static let metadataTooLarge = Traits(rawValue: 32)
         /// A person has to fix the cause: rights, settings, versions. New clients would meet the error again.

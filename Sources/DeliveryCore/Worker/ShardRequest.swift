@@ -80,8 +80,8 @@ public enum ShardRequest: Sendable, Equatable {
     /// Stops producing; ``ShardReport/frozen(number:produced:)`` follows.
     case freeze(number: UInt64, atOnce: Bool)
     /// The next transaction is open. Nil `repeating`: the transaction before was committed. Otherwise the transaction
-    /// before was aborted, and its records of these slots are produced again.
-    case thaw(number: UInt64, repeating: Set<UInt16>?, omitsValues: String?)
+    /// before was aborted, and its records of these slots are produced again; those that were refused with more cuts.
+    case thaw(number: UInt64, repeating: Set<UInt16>?, refused: [RefusedRecord])
     /// The store fails, or works again.
     case storeFails(Bool)
     /// Something has changed outside: the shard looks for work.
@@ -127,6 +127,8 @@ public enum ShardReport: Sendable, Equatable {
     case frozen(number: UInt64, produced: Int)
     /// The producer takes no record of the open transaction of this number.
     case refused(number: UInt64)
+    /// The producer takes the outcome or dead letter of this record in no form.
+    case neverFits(RecordPlace, isOffsetDone: Bool, topic: String, KafkaFault)
     /// Changes of the store were dropped, because their partition is lost.
     case droppedChange(ChangeEpoch)
     /// Nothing of a partition that has ended is in memory.

@@ -11,8 +11,7 @@ public struct TransactionalCommits: Sendable {
         /// Starts the step with the offsets of all partitions as they are now.
         case sendOffsets
         case freeze(number: UInt64, atOnce: Bool)
-        /// Nil `omitsValues`: dead letters keep their values.
-        case thaw(number: UInt64, repeats: Bool, omitsValues: String?)
+        case thaw(number: UInt64, repeats: Bool)
         case committed
         case aborted(KafkaFault)
         /// A new producer is needed.
@@ -39,9 +38,6 @@ public struct TransactionalCommits: Sendable {
     private var thawed: UInt64 = 0
     /// True when the transaction for which the shards were thawed last was aborted.
     private var repeats = false
-    /// Reason why dead letters omit their values, and the last transaction that had the values. Nil: dead letters keep
-    /// their values.
-    private var omission: (reason: String, transaction: UInt64)?
     /// Items whose removal from the store waits for a commit.
     private var deletes: [EndedItem] = []
     /// Offsets of the open transaction.
@@ -125,15 +121,6 @@ public struct TransactionalCommits: Sendable {
     mutating func refused(_ number: UInt64) {
         guard number == thawed, cycle.transaction.number == number else { return }
         recordLost(.transactionRefused)
-    }
-
-    /// Decides about a dead letter that is larger than Kafka accepts.
-    /// - Returns: whether dead letters may succeed without their values in the next transaction.
-    mutating func mayOmitValues(_ fault: KafkaFault) -> Bool {
-        let number = cycle.transaction.number
-        let omission = omission ?? (fault.name, number)
-        self.omission = omission
-        return omission.transaction == number
     }
 
     mutating func delete(_ delete: EndedItem) { deletes.append(delete) }
@@ -312,9 +299,8 @@ public struct TransactionalCommits: Sendable {
 
     private mutating func thaw() {
         guard !isEnding else { return }
-        if !repeats { omission = nil }
         thawed = cycle.transaction.number
-        actions.append(.thaw(number: thawed, repeats: repeats, omitsValues: omission?.reason))
+        actions.append(.thaw(number: thawed, repeats: repeats))
         repeats = false
         isFrozen = false
     }

@@ -31,6 +31,13 @@ public enum WorkerAction: Sendable, Equatable {
     /// Leaves the group and closes the clients; ``WorkerMachine/closed()`` follows.
     case close(timeoutMilliseconds: Int32)
 
+    // Refused records. Only without transactions.
+
+    /// Produces a record again that ``WorkerMachine/LostFate/keep`` kept.
+    case produceAgain(RefusedRecord)
+    /// Forgets a record that ``WorkerMachine/LostFate/keep`` kept.
+    case forgetRefused(RecordPlace)
+
     // The transactional producer.
 
     /// ``WorkerMachine/stepFinished(_:at:)`` follows.
@@ -185,6 +192,8 @@ public enum WorkerNote: Sendable, Equatable {
     case pausedForShare(Int32, jobs: Int, bytes: Int)
     /// All partitions are paused at the limit of jobs or bytes in flight.
     case pausedForLimit(jobs: Int, bytes: Int)
+    /// Kafka takes the outcome or dead letter of the record at this offset in no form. The partition is read no more.
+    case partitionStopped(Int32, offset: Int64, topic: String, KafkaFault)
     /// The record at this offset has a second outcome, which is an error of the worker.
     case secondOutcome(Int32, offset: Int64)
     /// A commit failed, or its fate is unknown. The worker retries.

@@ -217,9 +217,11 @@ extension WorkerMachine {
             case .sendOffsets: sendOffsets()
             case .freeze(let number, let atOnce):
                 act(.requestAll(.freeze(number: number, atOnce: atOnce)))
-            case .thaw(let number, let repeats, let omitsValues):
+            case .thaw(let number, let repeats):
+                if !repeats { refusals = Refusals() }
+                let refused = judgeRefusals()
                 let slots = repeats ? Set(partitions.indices.map { partitions[$0].slot }) : nil
-                act(.requestAll(.thaw(number: number, repeating: slots, omitsValues: omitsValues)))
+                act(.requestAll(.thaw(number: number, repeating: slots, refused: refused)))
             case .committed: transactionCommitted()
             case .aborted(let fault):
                 counters.commitErrors += 1

@@ -130,6 +130,7 @@ extension WorkerMachine {
             fail(.other("more than 65,000 partitions are assigned to this worker; start more workers"), nil)
             return nil
         }
+        stopped[partitions[index].partition] = nil
         gate.add(index)
         act(.requestAll(partitions[index].beginRequest))
         guard settings.mode.hasStore else { return index }
@@ -236,6 +237,7 @@ extension WorkerMachine {
         restore.cancel(gone)
         followRestore()
         note(.partitionsRevoked(numbers, isLost: isLost))
+        for number in numbers { stopped[number] = nil }
         followGate()
         let indices = numbers.compactMap { partitions.index(ofPartition: $0) }
         guard !indices.isEmpty || drain.phase >= .endingShards else {

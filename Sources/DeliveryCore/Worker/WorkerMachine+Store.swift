@@ -225,6 +225,8 @@ extension WorkerMachine {
         case .refused(let number):
             transactions?.refused(number)
             followTransactions()
+        case .neverFits(let place, let isOffsetDone, let topic, let fault):
+            neverFits(place, isOffsetDone: isOffsetDone, topic: topic, fault, at: now)
         case .droppedChange(let epoch): changeDropped(epoch, at: now)
         case .released(let slot): released(slot)
         case .passed(let number): passed(number)
@@ -346,7 +348,7 @@ extension WorkerMachine {
 
     /// Returns snapshots of the assigned partitions, in their order. `topic`: name of the jobs topic.
     public func partitionReports(topic: String, at now: UInt64) -> [PartitionReport] {
-        partitions.indices.map { index in
+        let read = partitions.indices.map { index in
             let oldest = partitions[index].oldestPollTime
             return PartitionReport(
                 topic: topic, partition: partitions[index].partition, watermark: partitions[index].watermark,
@@ -354,6 +356,12 @@ extension WorkerMachine {
                 outstandingBytes: partitions[index].outstandingBytes,
                 headOfLineAge: .nanoseconds(oldest.map { now > $0 ? now - $0 : 0 } ?? 0),
                 pauseReasons: gate.reasons(index), isEnding: partitions[index].isEnding)
-        }.sorted { $0.partition < $1.partition }
+        }
+        let rest = stopped.map { partition, offset in
+            PartitionReport(
+                topic: topic, partition: partition, watermark: offset, end: offset, outstanding: 0,
+                outstandingBytes: 0, headOfLineAge: .zero, pauseReasons: .refused, isEnding: false)
+        }
+        return (read + rest).sorted { $0.partition < $1.partition }
     }
 }

@@ -16,6 +16,7 @@ extension WorkerMachine {
     /// Returns the progress of a record.
     public func stage(ofPartition partition: Int32, offset: Int64) -> RecordStage {
         guard let index = partitions.index(ofPartition: partition) else {
+            if let next = stopped[partition] { return .unread(next: next, .refused) }
             return opening.contains(partition) || restoring.contains(partition) ? .arriving : .elsewhere
         }
         if offset >= partitions[index].end {

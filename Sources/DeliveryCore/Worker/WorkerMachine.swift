@@ -90,8 +90,11 @@ public struct WorkerMachine: ~Copyable {
     public enum LostFate: Sendable, Equatable {
         /// Nothing follows: the record isn't needed, or the worker fails because of it.
         case done
-        /// Produce the record again. `omitsValue`: without its value, because it is larger than Kafka accepts.
-        case produceAgain(omitsValue: Bool)
+        /// Produce the record again as it is.
+        case produceAgain
+        /// Keep the record until ``WorkerAction/produceAgain(_:)`` or ``WorkerAction/forgetRefused(_:)``, or until its
+        /// partition ends.
+        case keep
     }
 
     public let settings: Settings
@@ -107,6 +110,10 @@ public struct WorkerMachine: ~Copyable {
     var lease: MembershipLease
     var responses: ResponseRounds
     var drain: Drain
+    /// Records that Kafka has refused, and what becomes of them.
+    var refusals = Refusals()
+    /// Partitions that stopped and were removed, with the offset that stopped each. Only with transactions.
+    var stopped: [Int32: Int64] = [:]
     /// Counts since the worker's start.
     public internal(set) var counters = IntakeCounters()
 
@@ -322,6 +329,7 @@ public struct WorkerMachine: ~Copyable {
         discardDeferred(index)
         let slot = partitions[index].slot
         act(.requestAll(.end(slots: [slot])))
+        refusals.forget(slot)
         due.removePartition(slot)
         suspended.removePartition(slot)
         expiry.removePartition(slot)
@@ -374,6 +382,7 @@ public struct WorkerMachine: ~Copyable {
             transactions!.reportCame()
             transactions!.recordProduced(at: now)
         }
+        if transactions == nil { refusals.delivered(record) }
         // Nobody owns an outcome of a partition that was removed meanwhile.
         guard let index = partitions.index(ofSlot: record.partitionSlot) else {
             if !isOffsetDone { finishOrphans(of: record.partitionSlot, 1) }
@@ -393,21 +402,22 @@ public struct WorkerMachine: ~Copyable {
         complete(index, record.offset)
     }
 
-    /// Takes the report that an outcome or dead letter did not reach Kafka.
-    /// - Parameter hasValue: the record is a dead letter with a value.
+    /// Takes the report that an outcome or dead letter did not reach Kafka. `form`: as it was produced.
     public mutating func lost(
-        _ record: RecordPlace, isOffsetDone: Bool, _ fault: KafkaFault, topic: String, hasValue: Bool,
+        _ record: RecordPlace, isOffsetDone: Bool, _ fault: KafkaFault, topic: String, form: ProducedForm,
         at now: UInt64
     ) -> LostFate {
+        let refusal = Refusals.Refusal(
+            place: record, isOffsetDone: isOffsetDone, topic: topic, form: form, fault: fault)
         self.now = max(self.now, now)
         counters.undelivered += 1
         if transactions != nil {
             transactions!.reportCame()
             // Lost records are produced again with all other records, except for records of removed partitions.
-            if !isOffsetDone, partitions.index(ofSlot: record.partitionSlot) == nil {
-                finishOrphans(of: record.partitionSlot, 1)
-            }
-            lostInTransaction(fault, topic: topic, hasValue: hasValue)
+            let isOwned = partitions.index(ofSlot: record.partitionSlot) != nil
+            if !isOffsetDone, !isOwned { finishOrphans(of: record.partitionSlot, 1) }
+            if isOwned, fault.traits.contains(.ofRecord) { refusals.add(refusal) }
+            lostInTransaction(fault, topic: topic, mayFit: fault.traits.contains(.ofRecord))
             return .done
         }
         if fault.traits.contains(.fatal) {
@@ -419,17 +429,19 @@ public struct WorkerMachine: ~Copyable {
             if !isOffsetDone { finishOrphans(of: record.partitionSlot, 1) }
             return .done
         }
-        if fault.traits.contains(.retriable) { return .produceAgain(omitsValue: false) }
-        // A dead letter that is larger with its headers than the broker accepts is produced without its value.
-        if hasValue, fault.traits.contains(.tooLarge) { return .produceAgain(omitsValue: true) }
+        if fault.traits.contains(.retriable) { return .produceAgain }
+        if fault.traits.contains(.ofRecord) {
+            refusals.add(refusal)
+            return .keep
+        }
         fail(.refusedRecord(topic: topic), fault)
         return .done
     }
 
-    private mutating func lostInTransaction(_ fault: KafkaFault, topic: String, hasValue: Bool) {
+    /// - Parameter mayFit: the next transaction may have the record in a smaller form.
+    private mutating func lostInTransaction(_ fault: KafkaFault, topic: String, mayFit: Bool) {
         guard failure?.startsOver != true || drain.phase == .running else { return }
         if fault.traits.contains(.fatal) { return failAtOnce(.producer, fault) }
-        let mayFit = hasValue && fault.traits.contains(.tooLarge) && transactions!.mayOmitValues(fault)
         guard !fault.traits.contains(.lasting) || mayFit else {
             return failAtOnce(.refusedRecord(topic: topic), fault)
         }
@@ -462,7 +474,7 @@ public struct WorkerMachine: ~Copyable {
         }
         counters.undelivered += 1
         transactions!.reportCame()
-        lostInTransaction(fault, topic: topic, hasValue: false)
+        lostInTransaction(fault, topic: topic, mayFit: false)
     }
 
     /// Continues what waits for delivery reports, after reports were polled.
@@ -471,7 +483,11 @@ public struct WorkerMachine: ~Copyable {
         self.now = max(self.now, now)
         gate.bytesHeld = bytesHeld
         drain.unreported = unreported
-        if transactions != nil {
+        if transactions == nil {
+            let again = judgeRefusals()
+            drain.unreported += again.count
+            for record in again { act(.produceAgain(record)) }
+        } else {
             transactions!.reportsPolled(
                 hasOffsets: partitions.indices.contains { partitions[$0].isChanged },
                 isUrgent: hastensCommits, at: now)

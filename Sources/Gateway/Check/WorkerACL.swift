@@ -39,11 +39,13 @@ public struct WorkerACL: Sendable, Equatable {
                 resource: .topic(topics.jobs), operations: [.read, .describe] + create,
                 reason: "reads the jobs"),
             WorkerACL(
-                resource: .topic(topics.outcomes), operations: [.write, .describe] + create,
-                reason: "writes the outcomes"),
+                resource: .topic(topics.outcomes),
+                operations: [.write, .describe, .describeConfigs] + create,
+                reason: "writes the outcomes, and asks how large they may be"),
             WorkerACL(
-                resource: .topic(topics.deadLetters), operations: [.write, .describe] + create,
-                reason: "writes the dead letters"),
+                resource: .topic(topics.deadLetters),
+                operations: [.write, .describe, .describeConfigs] + create,
+                reason: "writes the dead letters, and asks how large they may be"),
         ]
         let hasChangelog = configuration.store?.hasChangelog == true
         let hasTransactions = configuration.store?.hasTransactions == true

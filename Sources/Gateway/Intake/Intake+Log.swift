@@ -49,6 +49,13 @@ extension Intake {
                 "an invariant of the worker is broken; report this as a bug, and restart the worker when convenient",
                 metadata: ["state": "\(problem)"])
         case .pausedForWindow, .pausedForShare, .pausedForLimit: logPause(note)
+        case .partitionStopped(let partition, let offset, let topic, let fault):
+            logger.error(
+                "a partition stopped: Kafka takes the outcome or dead letter of a record in no form, however small; let the topic take it, for instance by a larger max.message.bytes, and restart this worker",
+                metadata: [
+                    "partition": "\(partition)", "offset": "\(offset)", "topic": "\(topic)",
+                    "error": "\(fault)",
+                ])
         case .commitFailed, .lastCommitFailed, .lastOffsetsUnsafe, .transactionStepFailed,
             .transactionAborted, .lastTransactionOpen:
             logCommit(note)

@@ -17,7 +17,12 @@ final class Intake: TimerHandler, @unchecked Sendable {
     let permit: SendPermit
     /// Nil without a store: items that wait for long then wait in memory.
     let store: RetryStore?
-    let deadLettersTopic: String
+    /// Topics of outcomes and dead letters.
+    private let outputs: (outcomes: KafkaTopic, deadLetters: KafkaTopic)
+    /// Outcomes and dead letters that a broker has refused, until they are produced again. Only without transactions.
+    private var refused: [RecordPlace: LostRecord] = [:]
+    /// Refused records for which the producer had no room.
+    private var refusedWaiting: [RefusedRecord] = []
     /// Moment of the stop request. Threads that must not wait for this loop read it.
     let stopNote = StopNote()
     private(set) var machine: WorkerMachine
@@ -72,7 +77,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     struct Parts {
         var consumerProperties: KafkaProperties
         var jobsTopic: String
-        var deadLettersTopic: String
+        var outcomes: KafkaTopic
+        var deadLetters: KafkaTopic
         var producer: KafkaProducer
         var transactional: TransactionalProducer?
         var shards: [Shard]
@@ -103,7 +109,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         store = parts.store
         logger = parts.logger
         jobsTopic = parts.jobsTopic
-        deadLettersTopic = parts.deadLettersTopic
+        outputs = (parts.outcomes, parts.deadLetters)
         permit = parts.permit
         restarts = parts.restarts
         loop = parts.loop
@@ -349,10 +355,21 @@ final class Intake: TimerHandler, @unchecked Sendable {
         let source = OutcomeSource(opaque: report.opaque)
         let place = RecordPlace(partitionSlot: source.partitionSlot, offset: source.offset)
         if let error = report.error {
+            let topic = report.topic == outputs.deadLetters.name ? outputs.deadLetters : outputs.outcomes
+            let record = CutRecord(
+                topic === outputs.deadLetters ? .deadLetter : .outcome, key: report.key, value: report.value,
+                headers: report.headers)
             let fate = machine.lost(
-                place, isOffsetDone: source.isOffsetDone, KafkaFault(error), topic: report.topic,
-                hasValue: report.topic == deadLettersTopic && report.value != nil, at: now)
-            if case .produceAgain(let omitsValue) = fate { produceAgain(report, error, omitsValue) }
+                place, isOffsetDone: source.isOffsetDone, KafkaFault(error), topic: topic.name,
+                form: ProducedForm(
+                    kind: record.kind, cuts: record.cuts, bytes: record.bytes,
+                    largestBatch: topic.largestBatch),
+                at: now)
+            switch fate {
+            case .done: break
+            case .produceAgain: produceAgain(report, error)
+            case .keep: refused[place] = LostRecord(record, topic, source)
+            }
             return
         }
         machine.delivered(
@@ -366,16 +383,14 @@ final class Intake: TimerHandler, @unchecked Sendable {
         return report.key.map { hasher.device($0).low } ?? 0
     }
 
-    private func produceAgain(_ report: borrowing DeliveryReport, _ error: KafkaError, _ omitsValue: Bool) {
+    private func produceAgain(_ report: borrowing DeliveryReport, _ error: KafkaError) {
         logger.error(
             "a record did not reach Kafka; it is produced again",
             metadata: ["topic": "\(report.topic)", "error": "\(error)"])
-        var headers = report.headers
-        if omitsValue { headers.append((DeadLetter.valueOmittedHeader, Array(error.name.utf8))) }
         do throws(KafkaError) {
             let topic = try producer.topic(report.topic)
             let result = producer.produce(
-                topic, key: report.key, value: omitsValue ? nil : report.value, headers: headers,
+                topic, key: report.key, value: report.value, headers: report.headers,
                 opaque: report.opaque)
             // Otherwise the record's offset stays uncommitted, so a fresh start reads the record again.
             switch result {
@@ -385,6 +400,69 @@ final class Intake: TimerHandler, @unchecked Sendable {
             }
         } catch {
             fail(.producer, error)
+        }
+    }
+
+    /// A record that a broker has refused, copied from its report.
+    private struct LostRecord {
+        let kind: ProduceOrder.Kind
+        let key: [UInt8]?
+        let value: [UInt8]?
+        let headers: [(name: String, value: [UInt8]?)]
+        let topic: KafkaTopic
+        let source: OutcomeSource
+
+        init(_ record: CutRecord, _ topic: KafkaTopic, _ source: OutcomeSource) {
+            kind = record.kind
+            key = record.key.map { Array($0) }
+            value = record.value.map { Array($0) }
+            headers = record.headers
+            self.topic = topic
+            self.source = source
+        }
+
+        /// Hands the record to the producer with so many cuts.
+        func produce(by producer: KafkaProducer, cuts: UInt8, reason: String) -> ProduceResult {
+            func produce(_ key: UnsafeRawBufferPointer?, _ value: UnsafeRawBufferPointer?) -> ProduceResult {
+                var record = CutRecord(kind, key: key, value: value, headers: headers)
+                record.cut(to: cuts, reason: reason)
+                return producer.produce(
+                    topic, key: record.key, value: record.value, headers: record.headers,
+                    opaque: source.opaque)
+            }
+            // Nil is no empty array.
+            return (key ?? []).withUnsafeBytes { key in
+                (value ?? []).withUnsafeBytes { value in
+                    produce(self.key == nil ? nil : key, self.value == nil ? nil : value)
+                }
+            }
+        }
+    }
+
+    /// Produces a refused record again, in the next form that the producer takes.
+    private func produceAgain(_ record: RefusedRecord) {
+        guard let lost = refused[record.place] else { return }
+        logger.warning(
+            "Kafka refuses a record; it is produced again, in a smaller form where it may be the cause",
+            metadata: [
+                "topic": "\(lost.topic.name)", "offset": "\(record.place.offset)", "cuts": "\(record.cuts)",
+                "error": "\(record.reason)",
+            ])
+        for cuts in record.cuts...max(record.cuts, lost.kind.mostCuts) {
+            switch lost.produce(by: producer, cuts: cuts, reason: record.reason) {
+            case .queued:
+                refused[record.place] = nil
+                return
+            case .queueFull, .noTransaction: return refusedWaiting.append(record)
+            case .failed(let error) where error.isRetriable: return refusedWaiting.append(record)
+            case .failed(let error) where !error.isOfRecord: return fail(.producer, error)
+            case .failed(let error) where cuts >= lost.kind.mostCuts:
+                refused[record.place] = nil
+                machine.neverFits(
+                    record.place, isOffsetDone: lost.source.isOffsetDone, topic: lost.topic.name,
+                    KafkaFault(error), at: time)
+            case .failed: break
+            }
         }
     }
 
@@ -398,6 +476,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
         }
         guard machine.phase < .leaving else { return }
         loop.schedule(after: Self.tick, handler: self)
+        let waiting = refusedWaiting
+        refusedWaiting = []
+        for record in waiting { produceAgain(record) }
         // The timer polls too, because shards free bytes without a signal, and a report's signal may be missed.
         pollReports()
         machine.fetchedAhead(consumer.queueLength)
@@ -507,12 +588,19 @@ final class Intake: TimerHandler, @unchecked Sendable {
                 close(timeout)
                 act()
             }
+        case .produceAgain(let record): produceAgain(record)
+        case .forgetRefused(let place): refused[place] = nil
         case .step(let step): start(step)
         case .sendOffsets(let parts): sendOffsets(parts)
         case .request(let shard, let request): ask(shard, request)
         case .requestAll(let request):
             askAll(request)
-            if case .end(let slots) = request { for slot in slots { committedOffsets[slot] = nil } }
+            if case .end(let slots) = request {
+                for slot in slots { committedOffsets[slot] = nil }
+                if !refused.isEmpty {
+                    refused = refused.filter { !slots.contains($0.key.partitionSlot) }
+                }
+            }
         case .restore(let action): perform(action)
         case .extendChangelog: restorer?.extendChangelog()
         case .advanceCommitted(let slot, let offset): committedOffsets[slot]?.advance(to: offset)

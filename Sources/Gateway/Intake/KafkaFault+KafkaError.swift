@@ -8,7 +8,7 @@ extension KafkaFault {
         if error.isRetriable { traits.insert(.retriable) }
         if error.isOfRebalance { traits.insert(.rebalance) }
         if error.isGroupMembershipLost { traits.insert(.membershipLost) }
-        if error.isTooLarge { traits.insert(.tooLarge) }
+        if error.isOfRecord { traits.insert(.ofRecord) }
         if error.isMetadataTooLarge { traits.insert(.metadataTooLarge) }
         if !error.isMendedByStartingOver { traits.insert(.lasting) }
         if error.isFenced { traits.insert(.fenced) }

@@ -100,6 +100,13 @@ struct KeptRecords: ~Copyable {
         return index < UInt32(count) ? entries[(head + Int(index)) & (capacity - 1)] : nil
     }
 
+    /// Passes all records, in their order. A record that was produced without being kept is among them, without bytes.
+    func forEachRecord(_ body: (UInt32, Entry) -> Void) {
+        for index in 0..<count {
+            body(front &+ UInt32(index), entries[(head + index) & (capacity - 1)])
+        }
+    }
+
     /// The parts of a record's bytes. Valid until the next change.
     func parts(
         of entry: Entry

@@ -36,6 +36,8 @@ struct OutcomeSource {
         offset = Int64(opaque & (Self.doneBit - 1))
     }
 
+    var place: RecordPlace { RecordPlace(partitionSlot: partitionSlot, offset: offset) }
+
     var opaque: UInt {
         UInt(partitionSlot) << Self.slotShift | (isStored ? Self.storedBit : 0)
             | (isOffsetDone ? Self.doneBit : 0) | UInt(offset)

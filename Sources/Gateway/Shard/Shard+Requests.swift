@@ -32,8 +32,8 @@ extension Shard {
         case .freeze(let number, let atOnce):
             submitToStore()
             outcomes.freeze(number, atOnce: atOnce)
-        case .thaw(let number, let repeating, let omitsValues):
-            outcomes.thaw(number, repeating: repeating, omitsValues: omitsValues)
+        case .thaw(let number, let repeating, let refused):
+            outcomes.thaw(number, repeating: repeating, refused: refused)
         case .storeFails(let isFailing): machine.storeFails(isFailing)
         case .wake: break
         case .pass(let number): report(.passed(number))

@@ -46,8 +46,11 @@ final class ShardProducer: TimerHandler {
     private var nextTicket: UInt64 = 0
     /// The producer's last refusal of a record; nil when it has refused none.
     private var lastError: KafkaError?
-    /// Name of the last error for which dead letters lost their values; empty when none did.
-    private var omission = ""
+    /// Last cause for which a record lost a part.
+    private var refusal = ShardProducer.tooLarge
+
+    private static let tooLarge = KafkaFault(
+        "MSG_SIZE_TOO_LARGE", .ofRecord, message: "the record is larger than the topic's max.message.bytes")
 
     /// Producer and topics, shared by all shards of a worker.
     struct Parts: Sendable {
@@ -159,12 +162,26 @@ final class ShardProducer: TimerHandler {
         }
         switch order.write(kind, partition: partitionSlot, isJob: isJob, isPermitted: isPermitted) {
         case .produce(let handle):
-            let result = produce(topic, partition, key, value, headers, opaque)
-            if order.answered(handle, answer(result)) { keep(handle) }
+            let answer =
+                fits(topic, key, value, headers.bytes)
+                ? answer(produce(topic, partition, key, value, headers, opaque)) : .tooLarge
+            if order.answered(handle, answer) { keep(handle) }
         case .wait(let handle): keep(handle)
         case .drop: break
         }
         carryOut()
+    }
+
+    /// Returns whether the topic may take the record. A row of headers is at least as large as the headers.
+    @inline(__always)
+    private func fits(
+        _ topic: KafkaTopic, _ key: UnsafeRawBufferPointer?, _ value: UnsafeRawBufferPointer?,
+        _ row: UnsafeRawBufferPointer
+    ) -> Bool {
+        let bytes = (key?.count ?? 0) + (value?.count ?? 0) + row.count
+        if bytes <= topic.largestBatch - KafkaTopic.batchOverhead { return true }
+        refusal = Self.tooLarge
+        return false
     }
 
     private func produce(
@@ -248,8 +265,10 @@ final class ShardProducer: TimerHandler {
         case .noTransaction: return .noTransaction
         case .failed(let error):
             lastError = error
-            return error.isRetriable || error.isPartitionUnknown
-                ? .failedForNow : error.isTooLarge ? .tooLarge : .failed
+            if error.isRetriable || error.isPartitionUnknown { return .failedForNow }
+            guard error.isOfRecord else { return .failed }
+            refusal = KafkaFault(error)
+            return .tooLarge
         }
     }
 
@@ -267,8 +286,8 @@ final class ShardProducer: TimerHandler {
     private func carryOut() {
         while let action = order.nextAction() {
             switch action {
-            case .produce(let handle, let omitsValue):
-                _ = order.answered(handle, produce(handle, omitsValue: omitsValue))
+            case .produce(let handle, let cuts):
+                _ = order.answered(handle, produce(handle, cuts: cuts))
             case .forget(let before): kept.forget(before: before)
             case .gaveBack(let partitionSlot, _):
                 report(.gaveBack(slot: partitionSlot))
@@ -288,30 +307,36 @@ final class ShardProducer: TimerHandler {
                     continue
                 }
                 report(.droppedChange(ChangeEpoch(shard: change.shard, epoch: change.epoch)))
+            case .neverFits(let handle): neverFits(handle)
             case .failed(let handle): failed(handle)
             }
         }
     }
 
-    private func produce(_ handle: UInt32, omitsValue: Bool) -> ProduceAnswer {
+    private func produce(_ handle: UInt32, cuts: UInt8) -> ProduceAnswer {
         guard let entry = kept[handle], let topic = topic(entry.kind) else {
             preconditionFailure("the bytes of waiting record \(handle) are gone")
         }
         let (key, value, row) = kept.parts(of: entry)
-        guard entry.kind == .deadLetter else {
-            // A row of this shard, so the check only bounds it.
-            let headers = PassedHeaders(checking: row) ?? .none
-            return answer(produce(topic, entry.partition, key, value, headers, entry.opaque))
+        if cuts == 0, !fits(topic, key, value, row) { return .tooLarge }
+        // A row of this shard, so the check only bounds it.
+        let passed = entry.kind == .deadLetter ? .none : PassedHeaders(checking: row) ?? .none
+        guard cuts > 0 || entry.kind == .deadLetter else {
+            return answer(produce(topic, entry.partition, key, value, passed, entry.opaque))
         }
-        var headers = HeaderBytes.decode(row)
-        let isOmitted = omitsValue && value != nil
-        if isOmitted {
-            headers.append((DeadLetter.valueOmittedHeader, Array(omission.utf8)))
+        var headers = entry.kind == .deadLetter ? HeaderBytes.decode(row) : []
+        passed.forEach { header in
+            headers.append((String(decoding: header.name, as: UTF8.self), header.value.map { Array($0) }))
         }
-        let result = producer.produce(
-            topic, key: key, value: isOmitted ? nil : value, headers: headers, opaque: entry.opaque)
-        if case .failed(let error) = result, !isOmitted { omission = error.name }
-        return answer(result)
+        var record = CutRecord(entry.kind, key: key, value: value, headers: headers)
+        record.cut(to: cuts, reason: refusal.name)
+        if record.bytes > topic.largestBatch, cuts > 0 {
+            refusal = Self.tooLarge
+            return .tooLarge
+        }
+        return answer(
+            producer.produce(
+                topic, key: record.key, value: record.value, headers: record.headers, opaque: entry.opaque))
     }
 
     private func topic(_ kind: ProduceOrder.Kind) -> KafkaTopic? {
@@ -327,6 +352,14 @@ final class ShardProducer: TimerHandler {
         // A record that failed as it was written is not kept.
         let name = kept[handle].flatMap { topic($0.kind)?.name }
         fail("a record \(name.map { "for \($0) " } ?? "")can't be produced: \(error)", error)
+    }
+
+    /// Has the partition of the record stopped.
+    private func neverFits(_ handle: UInt32) {
+        guard let entry = kept[handle], let topic = topic(entry.kind) else { return }
+        let source = OutcomeSource(opaque: entry.opaque)
+        report(
+            .neverFits(source.place, isOffsetDone: source.isOffsetDone, topic: topic.name, refusal))
     }
 
     func timerFired(_ timer: TimerID) {
@@ -380,11 +413,20 @@ final class ShardProducer: TimerHandler {
     /// Begins the transaction of this number.
     /// - Parameter repeating: nil when the transaction before was committed. Otherwise that transaction was aborted,
     ///   and its records of these partitions are produced again before any newer record.
-    /// - Parameter omitsValues: the error for which Kafka refused dead letters with their values; nil when Kafka
-    ///   refused none.
-    func thaw(_ number: UInt64, repeating: Set<UInt16>?, omitsValues: String?) {
-        if let omitsValues { omission = omitsValues }
-        order.thaw(number, repeating: repeating, omitsValues: omitsValues != nil)
+    /// - Parameter refused: records of the aborted transaction that Kafka has refused, of all shards.
+    func thaw(_ number: UInt64, repeating: Set<UInt16>?, refused: [RefusedRecord]) {
+        var refusals: [ProduceOrder.Refusal] = []
+        if !refused.isEmpty {
+            let cuts = Dictionary(refused.map { ($0.place, $0.cuts) }, uniquingKeysWith: max)
+            kept.forEachRecord { handle, entry in
+                guard entry.kind != .change, let cuts = cuts[OutcomeSource(opaque: entry.opaque).place] else {
+                    return
+                }
+                refusals.append(.init(handle: handle, cuts: cuts))
+            }
+            refusal = KafkaFault(refused[0].reason, .ofRecord)
+        }
+        order.thaw(number, repeating: repeating, refused: refusals)
         carryOut()
     }
 

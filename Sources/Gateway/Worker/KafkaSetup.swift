@@ -98,6 +98,25 @@ struct KafkaSetup {
         }
     }
 
+    /// Returns the bytes of the largest batch that each of these topics takes; topics of which the brokers don't say it
+    /// are missing. Blocks.
+    func largestBatches(of topics: [String]) -> [String: Int] {
+        guard let client = try? KafkaAdmin(properties: admin) else { return [:] }
+        return topics.reduce(into: [:]) { $0[$1] = client.largestBatch(of: $1) }
+    }
+
+    /// Properties of a producer to topics with these largest batches: a batch that is too large is refused as a whole,
+    /// however small its records are.
+    func producer(largestBatches: [String: Int]) -> KafkaProperties {
+        var properties = producer
+        // librdkafka's own default.
+        let size = properties["batch.size"].flatMap(Int.init) ?? 1_000_000
+        if let least = largestBatches.values.min(), least < size {
+            properties["batch.size"] = "\(max(1, least))"
+        }
+        return properties
+    }
+
     // MARK: Switches
 
     /// Returns the place that keeps the switches: the control topic where there is a changelog; otherwise a file in the

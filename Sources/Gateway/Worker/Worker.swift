@@ -130,19 +130,24 @@ public final class Worker: Sendable {
                     configuration.store, required: configuration.switches.required == .on, logger: logger),
                 carried: carried, logger: logger)
             let pauses = switches.switches
+            let topics = configuration.kafka.topics
+            let hasChangelog = configuration.store?.hasChangelog == true
+            let largestBatches = properties.largestBatches(
+                of: [topics.outcomes, topics.deadLetters] + (hasChangelog ? [topics.changelog] : []))
+            let producerProperties = properties.producer(largestBatches: largestBatches)
             var transactional: TransactionalProducer?
             if let store, configuration.store?.hasTransactions == true {
                 transactional = try TransactionalProducer(
-                    properties: properties.producer,
+                    properties: producerProperties,
                     transactionalID: "\(configuration.kafka.groupID)-\(store.identity)", events: events)
             }
             let producer =
-                try transactional?.producer ?? KafkaProducer(properties: properties.producer, events: events)
-            let outcomes = try producer.topic(configuration.kafka.topics.outcomes)
-            let deadLetters = try producer.topic(configuration.kafka.topics.deadLetters)
-            let changelog =
-                configuration.store?.hasChangelog == true
-                ? try producer.topic(configuration.kafka.topics.changelog) : nil
+                try transactional?.producer ?? KafkaProducer(properties: producerProperties, events: events)
+            let outcomes = try producer.topic(
+                topics.outcomes, largestBatch: largestBatches[topics.outcomes] ?? .max)
+            let deadLetters = try producer.topic(
+                topics.deadLetters, largestBatch: largestBatches[topics.deadLetters] ?? .max)
+            let changelog = hasChangelog ? try producer.topic(topics.changelog) : nil
             let delivery = configuration.delivery
             // A shard may hold all jobs. Polling exceeds the limit by one batch of records at most. A store needs slots
             // for returning items besides.
@@ -201,7 +206,7 @@ public final class Worker: Sendable {
                     longestAbsence: longestAbsence),
                 parts: .init(
                     consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,
-                    deadLettersTopic: configuration.kafka.topics.deadLetters, producer: producer,
+                    outcomes: outcomes, deadLetters: deadLetters, producer: producer,
                     transactional: transactional, shards: shards, bytesInFlight: bytesInFlight,
                     permit: permit, hasher: hasher, hashesTokens: tokenHash != nil, store: store,
                     restorer: restorer, loop: EventLoop(name: "kafka"), logger: logger, restarts: restarts,

@@ -50,6 +50,18 @@ extension KafkaAdmin {
         return TopicConfiguration(topic: topic, values: values)
     }
 
+    /// Returns the bytes of the largest batch that a topic takes (`max.message.bytes`). Nil: the brokers don't say, for
+    /// instance because the right `DescribeConfigs` is missing, or the cluster has no topic administration.
+    public func largestBatch(of topic: String, timeoutMilliseconds: Int32 = 5_000) -> Int? {
+        // Without waiting for a controller: the embedded cluster never has one.
+        guard let brokers = try? metadata(timeoutMilliseconds: timeoutMilliseconds).brokers,
+            case let controller = rd_kafka_controllerid(client, 1_000),
+            brokers.contains(where: { $0.identifier == controller }),
+            let found = try? configurations(of: [topic], timeoutMilliseconds: timeoutMilliseconds)
+        else { return nil }
+        return found[0]?.values["max.message.bytes"].flatMap { Int($0) }
+    }
+
     /// Returns the topics' partition counts. The embedded cluster creates a topic that it is asked about.
     public func coPartitioning(
         of topics: [String], timeoutMilliseconds: Int32 = 10_000

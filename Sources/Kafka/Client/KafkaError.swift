@@ -68,6 +68,12 @@ extension KafkaError {
             || code == RD_KAFKA_RESP_ERR_INVALID_MSG_SIZE.rawValue
     }
 
+    /// The record itself is refused, in most cases for its size. A smaller form of it may be accepted.
+    public var isOfRecord: Bool {
+        isTooLarge || code == RD_KAFKA_RESP_ERR_INVALID_RECORD.rawValue
+            || code == RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP.rawValue
+    }
+
     /// There is no such topic.
     public var isUnknownTopic: Bool {
         code == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART.rawValue

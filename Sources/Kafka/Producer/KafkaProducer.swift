@@ -41,8 +41,9 @@ public final class KafkaProducer: Sendable {
     init(client: ProducerClient) { self.client = client }
 
     /// Returns a handle for producing to `name`; create the handle once and keep it. The handle keeps the client alive.
+    /// - Parameter largestBatch: bytes of the largest batch that the topic takes; `.max`: unknown.
     /// - Throws: when the name is invalid. A name has 1 to 249 of the characters `a-z A-Z 0-9 . _ -` (Kafka's rule).
-    public func topic(_ name: String) throws(KafkaError) -> KafkaTopic {
+    public func topic(_ name: String, largestBatch: Int = .max) throws(KafkaError) -> KafkaTopic {
         guard TopicPartition.isTopicName(name) else {
             throw .invalid(
                 "topic \"\(name)\": a name has 1 to 249 characters of a-z, A-Z, 0-9, dot, underscore, hyphen"
@@ -51,7 +52,7 @@ public final class KafkaProducer: Sendable {
         guard let handle = rd_kafka_topic_new(client.handle, name, nil) else {
             throw KafkaError(rd_kafka_last_error(), "topic \"\(name)\"")
         }
-        return KafkaTopic(handle: handle, name: name, client: client)
+        return KafkaTopic(handle: handle, name: name, largestBatch: largestBatch, client: client)
     }
 
     /// Queues one record; key and value are copied. Allocates no Swift memory unless it fails.
@@ -125,14 +126,19 @@ public final class KafkaProducer: Sendable {
 public final class KafkaTopic: Sendable {
     /// Name of the topic.
     public let name: String
+    /// Bytes of the largest batch that the topic takes (`max.message.bytes`); `.max`: unknown.
+    public let largestBatch: Int
+    /// Bytes of a batch with one record beside the record's key, value and headers, at most.
+    public static let batchOverhead = 128
     // nonisolated(unsafe): a librdkafka topic handle is thread-safe; it is set once and freed in deinit.
     nonisolated(unsafe) let handle: OpaquePointer
     /// Keeps the client alive: its topic handles must be freed before it.
     private let client: ProducerClient
 
-    init(handle: OpaquePointer, name: String, client: ProducerClient) {
+    init(handle: OpaquePointer, name: String, largestBatch: Int, client: ProducerClient) {
         self.handle = handle
         self.name = name
+        self.largestBatch = largestBatch
         self.client = client
     }
 

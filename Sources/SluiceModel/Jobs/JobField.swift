@@ -199,12 +199,15 @@ public enum IgnoredHeader {
         "traceparent", "tracestate", "baggage", "b3", RedrivenMark.headerName,
     ]
     /// Beginnings of names, in lower case.
-    public static let prefixes: [StaticString] = ["ce_", "x-", "sluice-error-", "sluice-source-"]
+    public static let prefixes: [StaticString] = [
+        "ce_", "x-", "sluice-error-", "sluice-source-", "sluice-omitted-",
+    ]
 
     static func matches(_ name: UnsafeRawBufferPointer) -> Bool {
         name.hasPrefixIgnoringCase("x-") || name.hasPrefixIgnoringCase("ce_")
             || name.hasPrefixIgnoringCase("sluice-error-")
-            || name.hasPrefixIgnoringCase("sluice-source-") || name.equalsIgnoringCase("traceparent")
+            || name.hasPrefixIgnoringCase("sluice-source-") || name.hasPrefixIgnoringCase("sluice-omitted-")
+            || name.equalsIgnoringCase("traceparent")
             || name.equalsIgnoringCase("tracestate") || name.equalsIgnoringCase("baggage")
             || name.equalsIgnoringCase("b3") || name.equalsIgnoringCase(RedrivenMark.headerName)
     }

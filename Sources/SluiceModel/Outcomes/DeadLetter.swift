@@ -25,6 +25,17 @@ public enum DeadLetter {
     /// accepts. Its value is Kafka's name of the error, or ``hashedReason``.
     public static let valueOmittedHeader = "sluice-error-value-omitted"
 
+    /// Headers that say what Sluice left out of a dead letter or outcome that was larger than Kafka accepts. Each value
+    /// has the bytes of what was left out, a space, and the SHA-256 of it in hexadecimal digits.
+    public enum Omission: String, CaseIterable, Sendable {
+        /// The whole value.
+        case value = "sluice-omitted-value"
+        /// The headers that are not Sluice's own. Their bytes are those of names and values, each followed by a zero.
+        case headers = "sluice-omitted-headers"
+        /// The rest of a key, of which the record has the beginning. Bytes and hash are those of the whole key.
+        case key = "sluice-omitted-key"
+    }
+
     /// Value of ``valueOmittedHeader`` where the value is left out because it may hold a device token. The key is a hash
     /// then (`outcomes.device-token: hash`).
     public static let hashedReason = "device-token-hash"
@@ -54,10 +65,11 @@ public enum DeadLetter {
         return zip(Header.allCases, values).map { (name: $0.rawValue, value: $1) }
     }
 
-    /// Returns whether Sluice added an original header before. Such a header is left out when the record becomes a dead
+    /// Returns whether Sluice added a header to a record before. Such a header is left out when the record becomes a dead
     /// letter again, so that each header appears once.
     public static func isOwnHeader(_ name: UnsafeRawBufferPointer) -> Bool {
         name.hasPrefix("sluice-error-") || name.hasPrefix("sluice-source-")
+            || name.hasPrefix("sluice-omitted-") || name.equalsIgnoringCase("sluice-device")
     }
 }
 

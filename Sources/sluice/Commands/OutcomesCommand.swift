@@ -149,11 +149,17 @@ struct DeadLetterView {
 
     private subscript(_ header: DeadLetter.Header) -> String { headers[header.rawValue] ?? "?" }
 
+    /// Parts that were left out for their size: `value`, `headers`, `key`.
+    private var omitted: [String] {
+        DeadLetter.Omission.allCases.filter { headers[$0.rawValue] != nil }.map { "\($0)" }
+    }
+
     var line: String {
         let place = "\(self[.sourceTopic])[\(self[.sourcePartition])]@\(self[.sourceOffset])"
         return
             "\(clockTime(milliseconds: timestamp))  \(place)  \(self[.field]): \(self[.message]) [\(self[.rule])]  "
             + "key \(abbreviated(key)), \(Numbers.counted(value.count, "byte"))"
+            + (omitted.isEmpty ? "" : ", too large: cut \(omitted.joined(separator: ", "))")
     }
 
     var json: String {
@@ -172,6 +178,7 @@ struct DeadLetterView {
         writer.append(text: ",\"source-offset\":\(Int(self[.sourceOffset]) ?? -1)")
         member("key", key)
         member("value-base64", Data(value).base64EncodedString())
+        if !omitted.isEmpty { member("omitted", omitted.joined(separator: ",")) }
         writer.append("}")
         return String(decoding: writer.bytes, as: UTF8.self)
     }

@@ -18,7 +18,7 @@ extension PartitionReport {
         if isEnding { metadata["ending"] = "true" }
         let reasons: [(IntakeGate.Reason, String)] = [
             (.limit, "limit"), (.share, "share"), (.window, "window"), (.store, "store"),
-            (.allPaused, "paused"),
+            (.allPaused, "paused"), (.refused, "refused"),
         ]
         let names = reasons.filter { pauseReasons.contains($0.0) }.map(\.1)
         if !names.isEmpty { metadata["paused"] = "\(names.joined(separator: ","))" }

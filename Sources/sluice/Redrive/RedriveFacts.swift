@@ -154,7 +154,9 @@ struct RedriveFacts: Sendable {
         sourceTimestampMilliseconds = text(.sourceTimestamp).flatMap { Int64($0) }.flatMap {
             $0 < 0 ? nil : $0
         }
-        needsSource = text(DeadLetter.valueOmittedHeader) != nil
+        needsSource =
+            text(DeadLetter.valueOmittedHeader) != nil
+            || DeadLetter.Omission.allCases.contains { text($0.rawValue) != nil }
         push = job?.push
         isPushHidden =
             needsSource

@@ -24,7 +24,9 @@ struct FleetJob {
     var subject = -1
     /// Time of a device event, in milliseconds since the epoch.
     var occurred: Int64 = 0
+    /// Who refuses the job's outcome or dead letter that has fewer cuts than needed.
     var size = KafkaModel.Size.normal
+    var cutsNeeded: UInt8 = 0
 
     // MARK: Seen from outside
 

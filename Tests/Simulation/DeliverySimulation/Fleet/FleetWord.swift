@@ -8,7 +8,8 @@ struct FleetWord {
     var job: Int
     var isStored = false
     var isOffsetDone = false
-    var isOmitted = false
+    /// Cuts of the outcome or dead letter.
+    var cuts: UInt8 = 0
     var epoch = ChangeEpoch(shard: 0, epoch: 0)
     /// The outcome's device token.
     var token = 0
@@ -41,7 +42,7 @@ struct FleetWord {
         }
         isStored = bits >> 47 & 1 == 1
         isOffsetDone = bits >> 46 & 1 == 1
-        isOmitted = bits >> 45 & 1 == 1
+        cuts = UInt8(bits >> 44 & 3)
         token = Int(bits >> 32 & 4095)
         job = Int(bits & (1 << 32 - 1))
     }
@@ -51,7 +52,7 @@ struct FleetWord {
         if isChange {
             bits |= UInt64(epoch.shard) << 32 | UInt64(epoch.epoch)
         } else {
-            bits |= (isStored ? 1 : 0) << 47 | (isOffsetDone ? 1 : 0) << 46 | (isOmitted ? 1 : 0) << 45
+            bits |= (isStored ? 1 : 0) << 47 | (isOffsetDone ? 1 : 0) << 46 | UInt64(cuts) << 44
             bits |= UInt64(token) << 32 | UInt64(job)
         }
         return Int(Int64(bitPattern: bits))
@@ -68,7 +69,7 @@ extension KafkaFault {
         case .illegalGeneration: traits = [.rebalance, .membershipLost]
         case .unknownMember: traits = .membershipLost
         case .fencedInstance: traits = [.membershipLost, .lasting, .fatal]
-        case .tooLarge: traits = [.tooLarge, .lasting]
+        case .tooLarge: traits = [.ofRecord, .lasting]
         case .notAuthorised, .misuse: traits = .lasting
         case .metadataTooLarge: traits = [.metadataTooLarge, .lasting]
         case .fenced: traits = [.fatal, .fenced]

@@ -282,7 +282,11 @@ final class FleetWorld {
         job.occurred = now
         job.subject = subject
         job.target = .collapseKey(UInt64(draw.among(1...scenario.collapses)), topic: topic(of: token))
-        if kind == .invalid, scenario.hasLargeRecords, draw.chance(300) { job.size = .tooLargeForTopic }
+        let isLarge = kind == .invalid ? scenario.hasLargeRecords && draw.chance(300) : token % 8 == 3
+        if isLarge, scenario.hasLargeRecords {
+            job.size = token / 8 % 2 == 0 ? .tooLargeForTopic : .tooLargeForClient
+            job.cutsNeeded = kind == .invalid ? 1 + UInt8(token % 3) : 1
+        }
         return job
     }
 

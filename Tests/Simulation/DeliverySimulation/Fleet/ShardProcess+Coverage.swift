@@ -183,7 +183,7 @@ extension ShardProcess {
         case .droppedChange: world.coverage.reached(.droppedChange)
         case .failed: world.coverage.reached(.recordFailed)
         case .resumed: world.coverage.reached(.resumed)
-        case .produce, .forget, .frozen: break
+        case .produce, .forget, .frozen, .neverFits: break
         }
     }
 }

@@ -39,7 +39,7 @@ extension ShardProcess {
             output.topic == .outcomes ? .outcome : output.topic == .deadLetters ? .deadLetter : .change
         switch order.write(kind, partition: slot, isJob: isJob, isPermitted: isPermitted) {
         case .produce(let handle):
-            let answer = produce(output, omitsValue: false)
+            let answer = produce(output, cuts: 0)
             if order.answered(handle, answer) { outputs[handle] = output }
         case .wait(let handle): outputs[handle] = output
         case .drop: break
@@ -60,12 +60,12 @@ extension ShardProcess {
         while let action = order.nextAction() {
             count(action)
             switch action {
-            case .produce(let handle, let omitsValue):
+            case .produce(let handle, let cuts):
                 guard let output = outputs[handle] else {
                     world.broken(.sound, "the order asks for a record that it never got")
                     return
                 }
-                if !order.answered(handle, produce(output, omitsValue: omitsValue)) { outputs[handle] = nil }
+                if !order.answered(handle, produce(output, cuts: cuts)) { outputs[handle] = nil }
                 observeOrder()
             case .forget(let handle):
                 for key in outputs.keys where Int32(bitPattern: key &- handle) < 0 { outputs[key] = nil }
@@ -74,6 +74,12 @@ extension ShardProcess {
             case .frozen(let number, let produced):
                 process.report(self.number, .frozen(number: number, produced: produced))
             case .armTimer: timerAt = world.now + 5_000_000
+            case .neverFits(let handle):
+                guard let word = outputs[handle]?.word else { break }
+                process.report(
+                    self.number,
+                    .neverFits(
+                        word.place(world), isOffsetDone: word.isOffsetDone, topic: "", .of(.tooLarge)))
             case .failed: world.note("a record of process # can't be produced", process.serial)
             case .refused(let number): process.report(self.number, .refused(number: number))
             case .released(let ticket):
@@ -87,9 +93,9 @@ extension ShardProcess {
         }
     }
 
-    private func produce(_ output: Output, omitsValue: Bool) -> ProduceAnswer {
+    private func produce(_ output: Output, cuts: UInt8) -> ProduceAnswer {
         var word = output.word
-        if omitsValue { word.isOmitted = true }
+        word.cuts = cuts
         let record: KafkaModel.Record
         if let change = output.change {
             record = .init(

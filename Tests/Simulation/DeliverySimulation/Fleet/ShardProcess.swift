@@ -174,8 +174,19 @@ final class ShardProcess {
             submitToStore()
             order.freeze(number, atOnce: atOnce)
             produce()
-        case .thaw(let number, let repeating, let omitsValues):
-            order.thaw(number, repeating: repeating, omitsValues: omitsValues != nil)
+        case .thaw(let number, let repeating, let refused):
+            let cuts = Dictionary(refused.map { ($0.place, $0.cuts) }, uniquingKeysWith: max)
+            let refusals =
+                cuts.isEmpty
+                ? []
+                : outputs.compactMap { handle, output in
+                    output.change == nil
+                        ? cuts[output.word.place(world)].map {
+                            ProduceOrder.Refusal(handle: handle, cuts: $0)
+                        }
+                        : nil
+                }
+            order.thaw(number, repeating: repeating, refused: refusals)
             produce()
         case .leaveResponses: process.report(self.number, .leftResponses([]))
         case .pass(let number): process.report(self.number, .passed(number))

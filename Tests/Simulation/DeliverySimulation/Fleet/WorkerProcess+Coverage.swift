@@ -113,7 +113,7 @@ extension WorkerProcess {
         case .partitionsRevoked(_, let isLost):
             guard isLost else { return }
             milestone = .partitionLost
-        case .partitionsAssigned, .restoring, .copyTooOld, .metadataNotOurs, .logWentBack,
+        case .partitionsAssigned, .partitionStopped, .restoring, .copyTooOld, .metadataNotOurs, .logWentBack,
             .transactionStepFailed, .storeIsBehind, .storeHasCaughtUp, .draining, .invariantBroken:
             return
         }

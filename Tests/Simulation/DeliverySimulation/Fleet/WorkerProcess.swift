@@ -54,6 +54,8 @@ final class WorkerProcess {
     var marks: [Int32: [Int64: APNSID]] = [:]
     /// Commits by slot.
     var committed: [UInt16: FleetCommitted] = [:]
+    /// Refused records that are to be produced again.
+    private var refused: [RecordPlace: (FleetWord, KafkaModel.Topic)] = [:]
     /// Whether the worker has learned of the disk's failure.
     var hearsOfFailure = false
     /// By partition: how often the topic was made anew before the last record that was polled.
@@ -356,14 +358,18 @@ final class WorkerProcess {
         if let failure = report.failure {
             let fate = machine.lost(
                 word.place(world), isOffsetDone: word.isOffsetDone, .of(failure), topic: topic,
-                hasValue: report.topic == .deadLetters && !word.isOmitted, at: world.now)
-            if case .produceAgain(let omitsValue) = fate {
+                form: ProducedForm(
+                    kind: report.topic == .deadLetters ? .deadLetter : .outcome, cuts: word.cuts,
+                    bytes: word.cuts < world.jobs[word.job].cutsNeeded ? 1_000 : 100),
+                at: world.now)
+            if fate == .keep { refused[word.place(world)] = (word, report.topic) }
+            if fate == .produceAgain {
                 if committed[word.place(world).partitionSlot] == nil {
                     world.broken(
                         .oneOutcome, "process \(serial) repeats an outcome of a partition it has lost")
                 }
-                world.coverage.reached(omitsValue ? .producedWithoutValue : .producedAgain)
-                produceAgain(word, report, omitsValue)
+                world.coverage.reached(.producedAgain)
+                produceAgain(word, report.topic)
             }
         } else {
             machine.delivered(
@@ -372,16 +378,23 @@ final class WorkerProcess {
         }
     }
 
-    private func produceAgain(_ word: FleetWord, _ report: KafkaModel.Report, _ omitsValue: Bool) {
-        var word = word
-        if omitsValue { word.isOmitted = true }
+    private func produceAgain(_ word: FleetWord, _ topic: KafkaModel.Topic) {
         let job = word.job
         let answer = produce(
             .init(payload: world.output(of: job, by: self, isRepeated: true), key: world.jobs[job].token),
-            to: report.topic,
+            to: topic,
             job,
             word)
         if answer != .queued { machine.fail(.producer, .of(.timedOut), at: world.now) }
+    }
+
+    /// Produces a refused record again.
+    private func produceAgain(_ record: RefusedRecord) {
+        guard let (refused, topic) = refused.removeValue(forKey: record.place) else { return }
+        var word = refused
+        word.cuts = record.cuts
+        world.coverage.reached(.producedWithoutValue)
+        produceAgain(word, topic)
     }
 
     // MARK: Producing
@@ -391,7 +404,12 @@ final class WorkerProcess {
         changelogPartition: Int = 0
     ) -> KafkaModel.ProduceAnswer {
         var record = record
-        if topic == .deadLetters, !word.isOmitted { record.size = world.jobs[job].size }
+        if !word.isChange {
+            if word.cuts < world.jobs[job].cutsNeeded { record.size = world.jobs[job].size }
+            if word.cuts > world.jobs[job].cutsNeeded {
+                world.broken(.sound, "process \(serial) cuts a record that fits, of job \(job)")
+            }
+        }
         let partition: Int
         switch topic {
         case .outcomes: partition = record.key % kafka.partitionCount(.outcomes)
@@ -461,7 +479,12 @@ final class WorkerProcess {
             }
         case .requestAll(let request):
             for shard in shards { shard.ask(request) }
-            if case .end(let slots) = request { for slot in slots { committed[slot] = nil } }
+            if case .end(let slots) = request {
+                for slot in slots { committed[slot] = nil }
+                refused = refused.filter { !slots.contains($0.key.partitionSlot) }
+            }
+        case .produceAgain(let record): produceAgain(record)
+        case .forgetRefused(let place): refused[place] = nil
         case .extendPermit(let until): permit = until
         case .note(let note): log(note)
         case .ended(let ended):
@@ -551,6 +574,9 @@ final class WorkerProcess {
             world.note(
                 "process # has a second outcome, partition #, offset #", serial, Int(partition), Int(offset))
         case .stopsAtOnce, .failed: world.note("process # fails", serial)
+        case .partitionStopped(let partition, let offset, _, _):
+            world.broken(
+                .oneOutcome, "process \(serial) stops partition \(partition) at \(offset), whose record fits")
         case .draining: world.note("process # drains", serial)
         case .membershipInDoubt: world.note("process # is in doubt", serial)
         default: break

@@ -117,12 +117,15 @@ extension KafkaModel {
             return
         }
         let transaction = transactionOfBatch(client, place)
+        // A batch is taken or refused as a whole.
+        let isTooLarge = client.queues[place].records.prefix(count).contains { $0.record.size != .normal }
         let refusal: Failure? =
-            refusesWrites(log.topic) ? .notAuthorised : transaction == nil ? .fenced : nil
+            refusesWrites(log.topic)
+            ? .notAuthorised : transaction == nil ? .fenced : isTooLarge ? .tooLarge : nil
         for index in 0..<count {
             let record = client.queues[place].records[index].record
-            guard let transaction, refusal == nil, record.size == .normal else {
-                client.queues[place].records[index].failure = refusal ?? .tooLarge
+            guard let transaction, refusal == nil else {
+                client.queues[place].records[index].failure = refusal
                 continue
             }
             client.queues[place].records[index].offset = log.end
