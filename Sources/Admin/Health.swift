@@ -56,6 +56,11 @@ struct Readiness {
                 "the process was stopped for long, or its Kafka thread was held up; nothing is sent until the group confirms its partitions"
             )
         }
+        if intake.arePushesHeld {
+            reasons.append(
+                "Kafka takes no commits, or gives the transactional producer no identifier; the log has the error, and no push is begun until a commit succeeds"
+            )
+        }
     }
 
     private static let stopping = "the worker is stopping; it takes no new jobs"

@@ -57,6 +57,14 @@ extension WorkerMetrics {
             "commits", "Commits of offsets, or transactions that were committed.", counters.commits)
         metrics.counter(
             "commit_errors", "Commits that failed, or transactions that were aborted.", counters.commitErrors)
+        metrics.gauge(
+            "pushes_held", "1 while no push is begun because no commit succeeds.",
+            intake.arePushesHeld ? 1 : 0)
+        metrics.gauge(
+            "uncommitted_pushes", "Outcomes and dead letters that are made and not committed, about.",
+            intake.uncommittedPushes)
+        metrics.gauge(
+            "uncommitted_pushes_limit", "Pushes that may be begun and not committed now.", intake.pushWindow)
         if let transactions = intake.transactions {
             metrics.counter("transactions_begun", "Transactions begun.", transactions.begun)
             metrics.counter("transactions_aborted", "Transactions aborted.", transactions.aborted)

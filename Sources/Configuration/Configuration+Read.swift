@@ -310,7 +310,17 @@ extension Configuration {
                 help: "time for jobs in flight after SIGTERM; keep it below the supervisor's own deadline"),
             commitInterval: section.duration(
                 "commit-interval", .milliseconds(10)...minutes(5), default: defaults.commitInterval,
-                help: "time between two commits of offsets"))
+                help: "time between two commits of offsets"),
+            maxUncommitted: section.integer(
+                "max-uncommitted", 1...10_000_000, default: defaults.maxUncommitted,
+                help:
+                    "highest number of pushes that are begun and not committed; a worker begins with 32, and doubles the number with each commit"
+            )!,
+            commitPatience: section.duration(
+                "commit-patience", .seconds(1)...minutes(60), default: defaults.commitPatience,
+                help:
+                    "time without a commit, after one is due, from which no push is begun until a commit succeeds"
+            ))
     }
 
     private static func readRetry(_ section: SectionReader) -> Delivery.Retry {

@@ -334,6 +334,10 @@ extension Configuration {
         public var drainDeadline: Duration
         /// Time between two commits of offsets.
         public var commitInterval: Duration
+        /// Pushes that are begun and whose outcomes aren't committed.
+        public var maxUncommitted: Int
+        /// Time without a commit, after one is due, from which no push is begun.
+        public var commitPatience: Duration
 
         public init(
             maxInFlight: Int = 20_000, maxInFlightBytes: Int = 64 << 20, partitionShare: Double = 0.5,
@@ -341,7 +345,8 @@ extension Configuration {
             maxInFlightPerDevice: Int = 16,
             knownDevices: Int = 65_536, returnRate: Int = 2000,
             maxExpiration: Duration = .seconds(30 * 86_400), defaultTTL: Duration = .seconds(86_400),
-            drainDeadline: Duration = .seconds(25), commitInterval: Duration = .seconds(1)
+            drainDeadline: Duration = .seconds(25), commitInterval: Duration = .seconds(1),
+            maxUncommitted: Int = 50_000, commitPatience: Duration = .seconds(5)
         ) {
             self.maxInFlight = maxInFlight
             self.maxInFlightBytes = maxInFlightBytes
@@ -356,6 +361,8 @@ extension Configuration {
             self.defaultTTL = defaultTTL
             self.drainDeadline = drainDeadline
             self.commitInterval = commitInterval
+            self.maxUncommitted = maxUncommitted
+            self.commitPatience = commitPatience
         }
 
         /// Waiting times between attempts: `initial` first, then each `multiplier` times the one before, up to

@@ -56,6 +56,8 @@ struct ConfigurationTests {
               max-expiration: 7d
               drain-deadline: 0
               commit-interval: 100ms
+              max-uncommitted: 64
+              commit-patience: 3s
             store:
               directory: store
               after: 1m
@@ -88,7 +90,8 @@ struct ConfigurationTests {
               "partition-share": 0.25, "retry":
               {"initial": "10ms", "maximum": "2h", "multiplier": 1.5, "max-attempts": 3},
               "max-pending-per-device": 8, "max-in-flight-per-device": 3, "known-devices": 1000,
-              "return-rate": 50, "max-expiration": "7d", "drain-deadline": "0", "commit-interval": "100ms"},
+              "return-rate": 50, "max-expiration": "7d", "drain-deadline": "0", "commit-interval": "100ms",
+              "max-uncommitted": 64, "commit-patience": "3s"},
              "jobs": {"pass-headers": ["traceparent", "my-*"], "clock-tolerance": "1m"},
              "store": {"directory": "/etc/sluice/store", "after": "60s", "cache": "32MiB", "write-buffer": "16MiB",
               "changelog": "off", "transactions": "off", "transaction-interval": "1s"},
@@ -130,7 +133,8 @@ struct ConfigurationTests {
                 retry: .init(
                     initial: .milliseconds(10), maximum: .seconds(7_200), multiplier: 1.5, maxAttempts: 3),
                 maxPendingPerDevice: 8, maxInFlightPerDevice: 3, knownDevices: 1000, returnRate: 50,
-                maxExpiration: .seconds(7 * 86_400), drainDeadline: .zero, commitInterval: .milliseconds(100)),
+                maxExpiration: .seconds(7 * 86_400), drainDeadline: .zero, commitInterval: .milliseconds(100),
+                maxUncommitted: 64, commitPatience: .seconds(3)),
             store: .init(
                 directory: "/etc/sluice/store", after: .seconds(60), cacheBytes: 32 << 20,
                 writeBufferBytes: 16 << 20, changelog: .off, transactions: .off,

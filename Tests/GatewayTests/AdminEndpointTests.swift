@@ -137,6 +137,11 @@ struct AdminEndpointTests {
         #expect(try notReady { $0.isMembershipInDoubt = true }.reasons.count == 1)
     }
 
+    @Test func workerThatCannotCommitIsNotReady() throws {
+        let reasons = try notReady { $0.arePushesHeld = true }.reasons
+        #expect(reasons.count == 1 && reasons[0].hasPrefix("Kafka takes no commits"))
+    }
+
     @Test func workerWithHungLoopIsNotAlive() throws {
         let stand = try Stand(patience: .milliseconds(50))
         #expect(try stand.get("/livez").status == 200)

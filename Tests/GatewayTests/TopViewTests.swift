@@ -217,6 +217,17 @@ struct TopViewTests {
         #expect(!text(TopView(workers: [none], now: 0)).contains("OPERATOR"))
     }
 
+    @Test func workersThatCannotCommitAreCounted() {
+        func worker(_ name: String, _ isHeld: Int) -> TopWorker {
+            TopWorker(
+                name: name, state: .ready,
+                figures: WorkerFigures(window("", "sluice_pushes_held \(isHeld)\n"), worker: name))
+        }
+        let text = text(TopView(workers: [worker("a:1", 1), worker("b:2", 1), worker("c:3", 0)], now: 0))
+        #expect(text.contains("PUSHES HELD  2 workers can't commit"), "\(text)")
+        #expect(!self.text(TopView(workers: [worker("c:3", 0)], now: 0)).contains("HELD"))
+    }
+
     @Test func missingFamiliesShowADash() {
         let empty = TopWorker(
             name: "w:1", state: .ready, figures: WorkerFigures(window("", "x 1\n"), worker: "w:1"))

@@ -104,17 +104,21 @@ final class WorkerBed {
     }
 
     /// Starts a worker.
+    ///
+    /// - Parameter firstPushes: pushes that may be begun before the first commit; by default as many as the settings allow,
+    ///   so that a test can have many in flight at once.
     @discardableResult
     func worker(
         log handler: any LogHandler = SwiftLogNoOpLogHandler(), logLevel: Logger.Level = .warning,
         longestAbsence: Int64 = RestoreLimits.longestAbsence, tokens: ProviderTokenPolicy.Settings = .init(),
+        firstPushes: Int = .max,
         _ change: (inout Configuration) -> Void = { _ in }
     ) throws -> Worker {
         var logger = Logger(label: "worker", factory: { _ in handler })
         logger.logLevel = handler is LogRecorder ? logLevel : .critical
         let worker = try Worker(
             configuration: configuration(change), logger: logger, longestAbsence: longestAbsence,
-            tokens: tokens)
+            firstPushes: firstPushes, tokens: tokens)
         worker.start()
         running.append(worker)
         return worker

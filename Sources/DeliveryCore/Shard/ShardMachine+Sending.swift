@@ -11,6 +11,11 @@ extension ShardMachine {
         delivery.beginAttempt(slot, at: now)
     }
 
+    /// Pushes begun since the machine's creation, without those that were not sent after all.
+    public var begunPushes: Int { delivery.milestones.sent }
+    /// Pushes begun that are not in flight any more.
+    public var endedPushes: Int { delivery.milestones.sent - delivery.milestones[.inFlight] }
+
     /// Returns a begun push to its queue, because its connection had no room.
     public mutating func notSent(_ slot: UInt32, at now: DeliveryTime) { delivery.notSent(slot, at: now) }
 

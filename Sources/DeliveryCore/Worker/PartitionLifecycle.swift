@@ -59,6 +59,10 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
     /// True once a record was read in this assignment.
     private var hasBegun = false
     private var deletes = DeferredDeletes()
+    /// Outcomes and dead letters that Kafka has and that no commit covers. Not counted with transactions.
+    private(set) var uncommitted = 0
+    /// Part of ``uncommitted`` that the commit under way covers.
+    private var committing = 0
     /// Shards that haven't answered the revocation.
     private var awaitedShards = 0
     private var unsettledShards = 0
@@ -213,9 +217,22 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
     }
 
     mutating func commitIssued(_ point: CommitPoint?) {
+        committing = uncommitted
         guard let point else { return }
         committed = point
         isDirty = false
+    }
+
+    /// Counts an outcome or dead letter that Kafka has.
+    mutating func outcomeReported() { uncommitted += 1 }
+
+    /// Notes that there is nothing to commit.
+    mutating func noneIsUncommitted() { uncommitted = 0 }
+
+    /// Counts off the outcomes that a commit has covered, if Kafka has taken it.
+    mutating func commitEnded(isAccepted: Bool) {
+        if isAccepted { uncommitted -= committing }
+        committing = 0
     }
 
     /// Notes that Kafka is asked to commit the point. The answer may be lost while the group has the point all the
@@ -249,6 +266,9 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
     mutating func removed(device: UInt64, offset: Int64) { deletes.removed(device: device, offset: offset) }
 
     mutating func nextDelete() -> DeferredDeletes.Action? { deletes.nextAction() }
+
+    /// Pushes whose outcomes are in Kafka and that the store still has, and offsets that wait for their deletions.
+    var waitingDeletes: Int { deletes.removals + deletes.completions }
 
     /// Jobs that only wait for deletions, because their outcomes are in Kafka.
     var waitingCompletions: Int { deletes.completions }

@@ -81,6 +81,8 @@ public enum WorkerAction: Sendable, Equatable {
 
     /// Pushes may leave until then, and without transactions records as well.
     case extendPermit(until: UInt64)
+    /// The shards may have begun this many pushes since the worker's start, together.
+    case allowPushes(Int)
     /// Logs an event.
     case note(WorkerNote)
     /// The worker has ended.
@@ -219,6 +221,11 @@ public enum WorkerNote: Sendable, Equatable {
     /// The process was stopped for long. Nothing is sent until the group confirms its partitions, `partitions` in
     /// number.
     case membershipInDoubt(partitions: Int)
+    /// No push is begun, because no commit succeeds, or the producer has no identifier. `uncommitted`: outcomes and dead
+    /// letters that wait for a commit, about.
+    case pushesHeld(uncommitted: Int, awaitsProducer: Bool)
+    /// Commits succeed again, and pushes are begun again.
+    case pushesResumed
     /// The worker takes no new jobs. `jobs`: unfinished jobs.
     case draining(jobs: Int)
     /// The drain's deadline has passed. `jobs`: unfinished jobs, which are processed again.

@@ -34,7 +34,10 @@ extension WorkerMachine {
         var set = Committer.CommitSet(kind)
         for index in indices {
             let point = partitions[index].pendingCommit()
-            guard point != nil || partitions[index].needsCommit else { continue }
+            guard point != nil || partitions[index].needsCommit else {
+                partitions[index].noneIsUncommitted()
+                continue
+            }
             let slot = partitions[index].slot
             if settings.mode.hasStore {
                 set.deletes.append(.init(slot: slot, number: partitions[index].deletesIssued()))
@@ -97,7 +100,10 @@ extension WorkerMachine {
     /// Prepares the repetition of a commit that wasn't sent.
     private mutating func commitHeld(_ set: Committer.CommitSet) {
         returnDeletes(set, isAccepted: false)
-        if set.kind != .membership { commitAllAgain() }
+        if set.kind != .membership {
+            commitAllAgain()
+            coverOutcomes(isAccepted: false)
+        }
         switch set.kind {
         // The next tick tries again.
         case .periodic: lastCommit = now - min(now, settings.commitInterval)
@@ -121,6 +127,10 @@ extension WorkerMachine {
             act(.advanceCommitted(slot: part.slot, part.point.offset))
         }
         returnDeletes(set, isAccepted: isAccepted)
+        if set.kind != .membership {
+            coverOutcomes(isAccepted: isAccepted)
+            if isAccepted, !set.parts.isEmpty { windowCommitted() }
+        }
         if isAccepted, !set.parts.isEmpty { confirmMembership(requestedAt: set.requestedAt) }
         if !isAccepted, set.kind != .membership { commitAllAgain() }
         switch set.kind {
@@ -134,6 +144,10 @@ extension WorkerMachine {
             // A commit that meets a rebalance is repeated after the rebalance, while time is left.
             if isAccepted || !committer.waits(at: now) { lastCommitEnded(isAccepted: isAccepted) }
         }
+    }
+
+    private mutating func coverOutcomes(isAccepted: Bool) {
+        for index in partitions.indices { partitions[index].commitEnded(isAccepted: isAccepted) }
     }
 
     /// Carries out the deletions of a partition.
@@ -189,6 +203,7 @@ extension WorkerMachine {
             note(.transactionStepFailed(result))
         }
         transactions!.finished(result, at: now)
+        producerStepEnded(result)
         followTransactions()
         checkDrain()
     }
@@ -266,6 +281,7 @@ extension WorkerMachine {
             act(.advanceCommitted(slot: part.slot, part.point.offset))
         }
         delete(transactions!.takeDeletes())
+        windowCommitted()
         checkRevocation()
     }
 

@@ -20,6 +20,7 @@ import SluiceModel
 /// | ``SuspendedSchedule`` | when to look for items that wait with their topic |
 /// | ``ExpirySchedule`` | when to look for expired presences |
 /// | ``MembershipLease`` | whether the partitions are still this worker's |
+/// | ``PushWindow`` | how many pushes the shards may begin |
 /// | ``Drain`` | how the worker ends |
 ///
 /// A single owner calls the machine, on a single thread. Records and reports allocate nothing in steady state.
@@ -54,6 +55,8 @@ public struct WorkerMachine: ~Copyable {
         public var jobsPerCommit = 1000
         /// Bytes on their way to the store at which reading stops.
         public var storeQueueBytes = 64 << 20
+        /// Limits of the pushes that are begun and not committed. The patience begins when a commit is due.
+        public var window = PushWindow.Limits()
         /// Nanoseconds between two passes for expired presences through a partition's store.
         public var expiryInterval: UInt64 = 86_400_000_000_000
 
@@ -109,6 +112,13 @@ public struct WorkerMachine: ~Copyable {
     var expiry: ExpirySchedule
     var lease: MembershipLease
     var responses: ResponseRounds
+    var window: PushWindow
+    /// Counts of pushes, as last read; nil before the first time.
+    var counts: PushCounts?
+    /// The window is held, and a note has said so.
+    var isHoldNoted = false
+    /// Pushes that the shards may have begun, as they were last allowed.
+    var allowed = 0
     var drain: Drain
     /// Records that Kafka has refused, and what becomes of them.
     var refusals = Refusals()
@@ -179,6 +189,10 @@ public struct WorkerMachine: ~Copyable {
         }
         lease = MembershipLease(session: settings.sessionTimeout, now: now)
         responses = ResponseRounds(shards: settings.shards)
+        let isTransactional = settings.mode == .transactions
+        var limits = settings.window
+        limits.patience += isTransactional ? settings.transactionInterval : settings.commitInterval
+        window = PushWindow(limits, awaitsProducer: isTransactional)
         drain = Drain(shards: settings.shards)
         suspended = SuspendedSchedule(shards: settings.shards)
         expiry = ExpirySchedule(
@@ -388,6 +402,7 @@ public struct WorkerMachine: ~Copyable {
             if !isOffsetDone { finishOrphans(of: record.partitionSlot, 1) }
             return
         }
+        if transactions == nil { partitions[index].outcomeReported() }
         if transactions != nil {
             if isStored { transactions!.delete(.init(device: device(), place: record)) }
             if isOffsetDone { return }
@@ -490,7 +505,7 @@ public struct WorkerMachine: ~Copyable {
         } else {
             transactions!.reportsPolled(
                 hasOffsets: partitions.indices.contains { partitions[$0].isChanged },
-                isUrgent: hastensCommits, at: now)
+                isUrgent: hastensCommits || window.wantsCommit, at: now)
             followTransactions()
         }
         afterProgress()
@@ -516,7 +531,10 @@ public struct WorkerMachine: ~Copyable {
     /// Continues what waited for jobs to finish.
     mutating func afterProgress() {
         let isUrgent = finishedSinceCommit >= settings.jobsPerCommit || hastensCommits
-        if isUrgent, transactions == nil, now >= lastCommit + Self.leastCommitInterval { commitDirty() }
+        if transactions == nil, window.wantsCommit || isUrgent && now >= lastCommit + Self.leastCommitInterval
+        {
+            commitDirty()
+        }
         checkRevocation()
         checkDrain()
         guard drain.phase == .running else { return }

@@ -44,6 +44,13 @@ extension Intake {
             logger.warning(
                 "the process was stopped for long, or its Kafka thread was held up; nothing is sent until the group confirms its partitions",
                 metadata: ["partitions": "\(partitions)"])
+        case .pushesHeld(let uncommitted, let awaitsProducer):
+            logger.error(
+                awaitsProducer
+                    ? "Kafka gives the transactional producer no identifier; no push is begun before"
+                    : "outcomes can't be committed; no push is begun until a commit succeeds",
+                metadata: ["uncommitted": "\(uncommitted)"])
+        case .pushesResumed: logger.notice("commits succeed again; pushes are begun again")
         case .invariantBroken(let problem):
             logger.error(
                 "an invariant of the worker is broken; report this as a bug, and restart the worker when convenient",

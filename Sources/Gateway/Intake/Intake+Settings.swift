@@ -1,3 +1,4 @@
+import Configuration
 import DeliveryCore
 
 extension Intake {
@@ -22,9 +23,11 @@ extension Intake {
         var fetchLimits: FetchWatch.Limits
         /// Milliseconds after which a local copy of a partition is useless.
         var longestAbsence: Int64
+        /// Limits of the pushes that are begun and not committed.
+        var window: PushWindow.Limits
 
         var machine: WorkerMachine.Settings {
-            let machine = WorkerMachine.Settings(
+            var machine = WorkerMachine.Settings(
                 mode: mode, shards: shards,
                 gate: .init(jobs: maximumInFlight, bytes: maximumBytes, partitionShare: partitionShare),
                 commitInterval: commitInterval.wholeNanoseconds,
@@ -33,7 +36,17 @@ extension Intake {
                 revokeDeadline: revokeDeadline.wholeNanoseconds,
                 sessionTimeout: sessionTimeout.wholeNanoseconds, readsFromBeginning: readsFromBeginning,
                 highestOffset: OutcomeSource.offsets.upperBound)
+            machine.window = window
             return machine
         }
+    }
+}
+
+extension PushWindow.Limits {
+    init(_ delivery: Configuration.Delivery, first: Int) {
+        self.init()
+        self.first = first
+        most = delivery.maxUncommitted
+        patience = delivery.commitPatience.wholeNanoseconds
     }
 }

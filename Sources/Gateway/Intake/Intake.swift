@@ -15,6 +15,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     let logger: Logger
     let shards: [Shard]
     let permit: SendPermit
+    let pushes: PushAllowance
     /// Nil without a store: items that wait for long then wait in memory.
     let store: RetryStore?
     /// Topics of outcomes and dead letters.
@@ -84,6 +85,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         var shards: [Shard]
         var bytesInFlight: InFlightBytes
         var permit: SendPermit
+        var pushes: PushAllowance
         var hasher: IdentityHasher
         /// Whether the keys of outcomes and dead letters are hashes of device tokens.
         var hashesTokens: Bool
@@ -111,6 +113,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         jobsTopic = parts.jobsTopic
         outputs = (parts.outcomes, parts.deadLetters)
         permit = parts.permit
+        pushes = parts.pushes
         restarts = parts.restarts
         loop = parts.loop
         questions = try EventLoop(name: "group")
@@ -335,10 +338,19 @@ final class Intake: TimerHandler, @unchecked Sendable {
             machine.stepFinished(.init(result), at: time)
             act()
         }
+        countPushes()
         machine.reportsPolled(
             unreported: machine.phase == .running ? 0 : producer.queued,
             bytesHeld: bytesInFlight.count, at: loop.now.nanoseconds)
         act()
+    }
+
+    private func countPushes() {
+        let (ended, records) = (pushes.ended, pushes.records)
+        machine.countPushes(
+            ended: ended, records: records, unreported: producer.queued, at: loop.now.nanoseconds)
+        act()
+        if pushes.takeWanted() { askAll(.wake) }
     }
 
     private func accept(_ report: borrowing DeliveryReport) {
@@ -613,6 +625,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         case .forgetStore(let partition): parts.release(partition)
         case .dropCopies(let kept): dropCopies(except: kept)
         case .extendPermit(let until): permit.extend(until: MonotonicTime(nanoseconds: until))
+        case .allowPushes(let count): pushes.allow(count)
         case .note(let note): log(note)
         case .ended(let end):
             questions.stop()

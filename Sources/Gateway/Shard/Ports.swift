@@ -15,6 +15,12 @@ final class IntakePort: Sendable {
 
     func report(_ shard: Int, _ report: ShardReport) { intake?.report(shard, report) }
 
+    /// Has the counts of pushes read, because a shard waits for its allowance.
+    func pushesCounted() {
+        guard let intake else { return }
+        intake.loop.execute { intake.pollReports() }
+    }
+
     func receive(_ news: ChangelogRestorer.Report) {
         guard let intake else { return }
         intake.loop.execute { intake.receive(news) }

@@ -6,9 +6,17 @@ import Logging
 import SluiceModel
 
 extension Shard {
-    /// Sends as many pushes as the connections accept. The requests leave together at the end of the turn.
+    /// Sends as many pushes as the connections accept and the worker allows. The requests leave together at the end of
+    /// the turn.
     func sendAll() {
-        for pool in pools {
+        let before = machine.begunPushes
+        // Pushes claimed, and the part that is surely left.
+        var (claimed, left) = (0, 0)
+        defer { pushes.giveBack(claimed - (machine.begunPushes - before)) }
+        let first = firstPool
+        for number in pools.indices {
+            let index = (first + number) % pools.count
+            let pool = pools[index]
             // Held once: each use of the pool's property would count references.
             let connections = pool.connections
             guard connections.scheduler.waiting > 0 else { continue }
@@ -16,7 +24,20 @@ extension Shard {
             if let until = pool.rest(at: clocks) { machine.rest(pool.index, until: until, at: now) }
             var gate = machine.poolGate(pool.index, at: now)
             guard gate != .closed, pool.refreshToken(at: clocks, logger: logger) else { continue }
-            while let (slot, connection) = connections.nextAssignment(urgentOnly: gate == .urgentOnly) {
+            while true {
+                if left <= 0 {
+                    let more = pushes.claim(atMost: min(Self.claimedAtOnce, connections.scheduler.waiting))
+                    guard more > 0 || connections.scheduler.waiting == 0 else {
+                        // All pools get their turns, however little is allowed.
+                        firstPool = (index + 1) % pools.count
+                        return connections.scheduler.endRun()
+                    }
+                    claimed += more
+                    left = more
+                }
+                guard
+                    let (slot, connection) = connections.nextAssignment(urgentOnly: gate == .urgentOnly)
+                else { break }
                 if let next = connections.scheduler.upcoming {
                     machine.prefetch(next)
                     jobs.prefetch(next)
@@ -26,6 +47,7 @@ extension Shard {
                     act()
                     continue
                 }
+                left -= 1
                 guard send(slot, on: connection, of: pool), gate == .probe else { continue }
                 machine.probed(pool.index, at: now)
                 gate = machine.poolGate(pool.index, at: now)

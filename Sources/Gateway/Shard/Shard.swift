@@ -124,15 +124,22 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     let peers: ShardPeers
     /// The intake's permit; nothing is sent without it.
     private let permit: SendPermit
+    let pushes: PushAllowance
+    /// Counts of the shard that the allowance has.
+    private var counted = (ended: 0, records: 0)
+    /// Pool that is first in the next turn, because the allowance was used up before its own.
+    var firstPool = 0
 
     /// Records taken from the ring in one turn, so that answers are not held up.
     static let recordsPerTurn = 2048
     /// Headers of a record for which there is room.
     static let usualHeaders = 64
+    /// Pushes that a shard claims at once, so that none is claimed for long without need.
+    static let claimedAtOnce = 64
 
     init(
         plan: ShardPlan, producer: ShardProducer.Parts, bytesInFlight: InFlightBytes, permit: SendPermit,
-        store: RetryStore?, port: IntakePort, peers: ShardPeers, logger: Logger
+        pushes: PushAllowance, store: RetryStore?, port: IntakePort, peers: ShardPeers, logger: Logger
     ) throws(SystemError) {
         self.plan = plan
         switches = plan.switches
@@ -140,6 +147,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         stateKey = Array("\u{0}state".utf8).withUnsafeBytes { plan.hasher.collapseIdentifier($0) }
         self.bytesInFlight = bytesInFlight
         self.permit = permit
+        self.pushes = pushes
         self.port = port
         self.peers = peers
         self.logger = logger
@@ -220,6 +228,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         outcomes.flushPending()
         checkPoolAvailability()
         if machine.maySend, !outcomes.isBlocked, permit.isValid { sendAll() }
+        countPushes()
         submitToStore()
         reportSettled()
         if freedBytes != 0 {
@@ -227,6 +236,16 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             freedBytes = 0
         }
         armTimer()
+    }
+
+    /// Makes the turn's counts visible to the worker.
+    private func countPushes() {
+        let (ended, records) = (machine.endedPushes, outcomes.waiting + outcomes.retained)
+        guard ended != counted.ended || records != counted.records else { return }
+        pushes.count(ended: ended - counted.ended, records: records - counted.records)
+        counted = (ended, records)
+        // Otherwise the worker's own turns are enough.
+        if pushes.wants { port.pushesCounted() }
     }
 
     private func armTimer() {

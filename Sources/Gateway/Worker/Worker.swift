@@ -81,13 +81,14 @@ public final class Worker: Sendable {
 
     /// - Parameters:
     ///   - longestAbsence: milliseconds after which a local copy of a partition is useless.
+    ///   - firstPushes: pushes that may be begun before the first commit.
     ///   - tokens: times of provider tokens.
     ///   - credentials: those of a worker before in this process; nil loads their files.
     ///   - switches: changes of switches by a worker before in this process that nothing else keeps.
     ///   - storeKeys: those of a worker before in this process; nil loads their file.
     init(
         configuration: Configuration, logger: Logger, restarts: Int = 0,
-        longestAbsence: Int64 = RestoreLimits.longestAbsence,
+        longestAbsence: Int64 = RestoreLimits.longestAbsence, firstPushes: Int = PushWindow.firstSize,
         tokens: ProviderTokenPolicy.Settings = .init(), credentials: CredentialKeeper? = nil,
         storeKeys: StoreKeyKeeper? = nil, switches carried: [SwitchRecord] = []
     ) throws {
@@ -99,6 +100,7 @@ public final class Worker: Sendable {
         self.bytesInFlight = bytesInFlight
 
         let permit = SendPermit(until: MonotonicTime(nanoseconds: 0))
+        let pushes = PushAllowance()
         let planner = CredentialPoolPlanner(configuration, permit: permit)
         let credentials =
             try credentials ?? CredentialKeeper(configuration, tokens: tokens, logger: logger)
@@ -179,8 +181,8 @@ public final class Worker: Sendable {
                         $0.missingCollapseIdentifier == .apnsID
                     }, switches: pauses)
                 return try Shard(
-                    plan: plan, producer: parts, bytesInFlight: bytesInFlight, permit: permit, store: store,
-                    port: port, peers: peers, logger: logger)
+                    plan: plan, producer: parts, bytesInFlight: bytesInFlight, permit: permit,
+                    pushes: pushes, store: store, port: port, peers: peers, logger: logger)
             }
             let stopped = stopped
             var restorer: ChangelogRestorer?
@@ -203,12 +205,14 @@ public final class Worker: Sendable {
                     partitionShare: delivery.partitionShare,
                     sessionTimeout: properties.sessionTimeout,
                     readsFromBeginning: properties.readsFromBeginning, fetchLimits: properties.fetchLimits,
-                    longestAbsence: longestAbsence),
+                    longestAbsence: longestAbsence,
+                    window: .init(delivery, first: firstPushes)),
                 parts: .init(
                     consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,
                     outcomes: outcomes, deadLetters: deadLetters, producer: producer,
                     transactional: transactional, shards: shards, bytesInFlight: bytesInFlight,
-                    permit: permit, hasher: hasher, hashesTokens: tokenHash != nil, store: store,
+                    permit: permit, pushes: pushes, hasher: hasher, hashesTokens: tokenHash != nil,
+                    store: store,
                     restorer: restorer, loop: EventLoop(name: "kafka"), logger: logger, restarts: restarts,
                     isAllPaused: pauses.pausesAll)
             ) { reason in

@@ -34,6 +34,12 @@ public struct IntakeSnapshot: Sendable {
     public var isStoreFailing = false
     /// Whether this process was stopped for long. Nothing is sent until the group confirms the partitions.
     public var isMembershipInDoubt = false
+    /// Whether no push is begun, because no commit succeeds or the producer has no identifier.
+    public var arePushesHeld = false
+    /// Outcomes and dead letters that are made and not committed, about.
+    public var uncommittedPushes = 0
+    /// Most pushes that may be begun and not committed now.
+    public var pushWindow = 0
     /// The worker's partitions in order.
     public var partitions: [PartitionReport] = []
     /// Counts of the intake since the worker's start.
@@ -176,6 +182,9 @@ extension Intake {
         }
         snapshot.isStoreFailing = machine.hasStoreFailed
         snapshot.isMembershipInDoubt = machine.isMembershipInDoubt
+        snapshot.arePushesHeld = machine.arePushesHeld
+        snapshot.uncommittedPushes = machine.uncommittedPushes
+        snapshot.pushWindow = machine.pushWindow
         snapshot.partitions = partitionReports()
         snapshot.counters = counters
         snapshot.outstanding = machine.outstanding

@@ -120,7 +120,8 @@ struct TopView {
             if workers.count > 1 { lines += [TopLine(), TopLine("all workers", .heading)] }
         }
         for section in [
-            operatorPauses(figures), rates(figures), pools(figures), queues(figures), partitions(figures),
+            heldPushes(figures), operatorPauses(figures), rates(figures), pools(figures), queues(figures),
+            partitions(figures),
             store(figures),
             loops(figures),
             errors(figures),
@@ -366,6 +367,15 @@ struct TopView {
         var line = TopLine("PAUSED BY AN OPERATOR", .heading)
         line.add("  " + scopes.prefix(8).joined(separator: ", "), .warning)
         if scopes.count > 8 { line.add("  and \(scopes.count - 8) more", .faint) }
+        return [line]
+    }
+
+    /// Workers that begin no push, so that nobody searches for a fault of APNs.
+    private func heldPushes(_ figures: WorkerFigures) -> [TopLine] {
+        guard let held = figures.heldWorkers, held > 0 else { return [] }
+        var line = TopLine("PUSHES HELD", .heading)
+        line.add(
+            "  \(Numbers.counted(Int(min(held, 1e9)), "worker")) can't commit: see /readyz and the log", .bad)
         return [line]
     }
 

@@ -32,6 +32,8 @@ struct WorkerFigures: Sendable {
     var paused: [String: Double] = [:]
     /// Scopes that an operator has paused, such as `app news`; of several workers, those of any.
     var operatorPauses: Set<String> = []
+    /// Workers that begin no push, because they can't commit.
+    var heldWorkers: Double?
     /// Stopped topics; of several workers, the most of any.
     var topicsStopped: Double?
 
@@ -245,6 +247,7 @@ extension WorkerFigures {
         assigned = window.sum(Self.prefix + "partitions_assigned")
         paused = window.sums(Self.prefix + "partitions_paused", by: "cause").filter { $0.value > 0 }
         topicsStopped = window.sum(Self.prefix + "topics_stopped")
+        heldWorkers = window.sum(Self.prefix + "pushes_held")
         for sample in window.now[Self.prefix + "paused"] where sample.value > 0 {
             let scope = sample["scope"]
             operatorPauses.insert(scope == "all" ? "all sending" : "\(scope) \(sample["name"])")
@@ -295,7 +298,7 @@ extension WorkerFigures {
             \.outstandingLimit,
             \.bytes, \.bytesLimit, \.assigned, \.cpu, \.memory, \.descriptors,
             \.descriptorsLimit,
-            \.restarts,
+            \.restarts, \.heldWorkers,
         ] as [WritableKeyPath<WorkerFigures, Double?>] {
             plus(path)
         }

@@ -279,6 +279,7 @@ final class FleetAuditor {
     private func saw(_ output: FleetOutput, _ world: FleetWorld, _ jobs: inout [FleetJob]) {
         jobs[output.job].outcomes += 1
         jobs[output.job].isRefused = output.isRefused
+        noteSeen(output, world)
         world.note("the outcome of job # is seen", output.job)
         world.counts.outcomes += 1
         let job = jobs[output.job]
@@ -319,6 +320,7 @@ final class FleetAuditor {
         world.note("partition # is committed up to #", partition, Int(change.offset))
         let before = committed[partition]
         committed[partition] = change.offset
+        noteCommit(of: partition, world, jobs)
         if let state = unsettled[partition] {
             if change.origin != .outside, state.since < .max, change.time > state.since + 20_000_000_000 {
                 unsettled[partition] = nil

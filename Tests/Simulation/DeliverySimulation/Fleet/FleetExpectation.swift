@@ -16,11 +16,11 @@ import DeliveryCore
 /// - `milestone secondOutcome`: a producer without faults of its own reports an outcome once.
 /// The check is for other producers.
 public struct FleetExpectation: Sendable {
-    /// Bounds of the listed seeds: nothing is paused or erased, because that leads a world elsewhere and enters nothing
+    /// Bounds of the listed seeds: nothing is paused, erased or held by the window of pushes, because that leads a world elsewhere and enters nothing
     /// of the list by itself.
     public static let limits: FleetLimits = {
         var limits = FleetLimits()
-        limits.faults.subtract([.pause, .erase])
+        limits.faults.subtract([.pause, .erase, .window])
         return limits
     }()
 

@@ -11,6 +11,8 @@ public enum FleetFault: UInt8, CaseIterable, Hashable, Sendable {
     case badAnswer, presence, tokenChange, cancel, invalidRecord
     /// An operator pauses all sending or a topic.
     case pause
+    /// Workers bound the pushes that they have begun and not committed.
+    case window
     /// The data of a device is erased, instead of its end being reported.
     case erase
 }

@@ -27,6 +27,8 @@ final class FleetWorld {
     private(set) var changes: [FleetChange] = []
     var disks: [FleetDisk] = []
     private(set) var switches: FleetSwitches
+    /// Limits of the pushes that are begun and not committed.
+    let window: PushWindow.Limits
     private(set) var isHealthy = false
     /// Nanoseconds at which all faults ended; `UInt64.max`: they haven't.
     private(set) var healthySince = UInt64.max
@@ -58,6 +60,7 @@ final class FleetWorld {
         draw = Draw(seed: seed)
         switches = FleetSwitches(seed: seed, isAllowed: bounds.faults.contains(.pause))
         scenario = FleetScenario(&draw, mode: mode, bounds)
+        window = Self.window(seed, isBounded: bounds.faults.contains(.window))
         trace = Trace(prints: printsTrace)
         var configuration = KafkaModel.Configuration()
         configuration.partitions = scenario.partitions
@@ -81,6 +84,21 @@ final class FleetWorld {
         }
         hosts = (0..<scenario.workers).map { _ in FleetHost() }
         disks = (0..<scenario.workers).map { _ in FleetDisk() }
+    }
+
+    /// Returns a window by choices of its own, so that other choices stay as they are. It is small in half of all worlds.
+    private static func window(_ seed: UInt64, isBounded: Bool) -> PushWindow.Limits {
+        var draw = Draw(seed: seed ^ 0x5749_4E44_4F57)
+        var window = PushWindow.Limits()
+        guard isBounded else {
+            (window.first, window.most, window.patience) = (1 << 40, 1 << 40, 1 << 60)
+            return window
+        }
+        guard draw.chance(500) else { return window }
+        window.first = draw.spread(1...32)
+        window.most = draw.spread(window.first...200)
+        window.patience = UInt64(draw.among(1...5)) * 1_000_000_000
+        return window
     }
 
     /// Pushes that a worker has moved to their device's new token.
@@ -408,7 +426,7 @@ final class FleetWorld {
         case .retention: retainJobs()
         case .recreation: makeJobsAnew()
         case .failedOrder, .lostAnswer, .badAnswer, .presence, .tokenChange, .cancel, .invalidRecord, .pause,
-            .erase:
+            .window, .erase:
             break
         }
     }

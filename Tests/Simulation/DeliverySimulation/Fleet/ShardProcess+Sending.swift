@@ -11,10 +11,11 @@ extension ShardProcess {
     }
 
     func send() {
-        while inFlight.count < world.scenario.streams, !waiting.isEmpty {
+        while inFlight.count < world.scenario.streams, !waiting.isEmpty, process.pushes.claim() {
             let slot = waiting.removeFirst()
             held[Int(slot)].isQueued = false
             guard machine.beginAttempt(slot, at: now) else {
+                process.pushes.giveBack()
                 act(about: slot)
                 continue
             }
@@ -22,6 +23,7 @@ extension ShardProcess {
             let copy = held[Int(slot)]
             checkPauses(copy.job)
             world.auditor.pushed(copy.job, to: copy.address, by: process, slot: copy.slot, world)
+            world.auditor.begins(copy.job, by: process, world)
             world.pushed(copy.job)
             world.note("process # sends job #, slot #", process.serial, copy.job, Int(copy.slot))
             world.counts.pushes += 1
@@ -42,8 +44,10 @@ extension ShardProcess {
             inFlight.swapAt(index, inFlight.count - 1)
             inFlight.removeLast()
             world.counts.events += 1
+            let job = held[Int(slot)].job
             answer(slot)
             act(about: slot)
+            if held[Int(slot)].job == job { process.commitAudit.returned(job) }
         }
     }
 

@@ -29,6 +29,8 @@ final class ShardProcess {
     var afterwards: [(ticket: UInt64, body: () -> Void)] = []
     var nextTicket: UInt64 = 0
     private var turns = 0
+    /// Counts of pushes that the process has.
+    private var counted = (ended: 0, records: 0)
     /// Last change of the operator's switches that the shard knows; -1: none.
     var learnedSwitches = -1
     var pausedTopics: Set<UInt16> = []
@@ -142,8 +144,17 @@ final class ShardProcess {
         }
         produce()
         if machine.maySend, !order.isBlocked, isPermitted { send() }
+        countPushes()
         submitToStore()
         tellSettled()
+    }
+
+    /// Makes the turn's counts visible to the worker's loop.
+    private func countPushes() {
+        let (ended, records) = (machine.endedPushes, order.waiting + order.retained)
+        process.pushes.ended += ended - counted.ended
+        process.pushes.records += records - counted.records
+        counted = (ended, records)
     }
 
     func tellIntake() {
@@ -300,9 +311,12 @@ final class ShardProcess {
         case .finish(let slot, let kind, _, _, let facts):
             world.note(
                 "process # ends job # as #", process.serial, held[Int(slot)].job, Int(kind.rawValue))
+            process.endsPush(held[Int(slot)])
             write(.outcomes, held[Int(slot)], facts)
             release(slot)
-        case .giveBack(let slot): release(slot)
+        case .giveBack(let slot):
+            process.commitAudit.returned(held[Int(slot)].job)
+            release(slot)
         case .evict(let slot):
             world.note("process # has job # leave memory", process.serial, held[Int(slot)].job)
             release(slot)

@@ -114,7 +114,8 @@ extension WorkerProcess {
             guard isLost else { return }
             milestone = .partitionLost
         case .partitionsAssigned, .partitionStopped, .restoring, .copyTooOld, .metadataNotOurs, .logWentBack,
-            .transactionStepFailed, .storeIsBehind, .storeHasCaughtUp, .draining, .invariantBroken:
+            .transactionStepFailed, .storeIsBehind, .storeHasCaughtUp, .draining, .invariantBroken,
+            .pushesHeld, .pushesResumed:
             return
         }
         world.coverage.reached(milestone)

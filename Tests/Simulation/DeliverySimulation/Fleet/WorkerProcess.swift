@@ -41,6 +41,9 @@ final class WorkerProcess {
     /// Bytes of the records that the process holds.
     var bytesHeld = 0
     private var isActing = false
+    /// Pushes that shards may begin, and their counts.
+    var pushes = FleetAllowance()
+    var commitAudit: CommitAudit
     /// Requests to the disk and to the changelog's reader, in their order.
     var diskTasks = Deque<DiskTask>()
     var restores: [ChangelogReading] = []
@@ -89,6 +92,8 @@ final class WorkerProcess {
     }
 
     private static let tick: UInt64 = 100_000_000
+    static let commitInterval: UInt64 = 200_000_000
+    static let transactionInterval: UInt64 = 50_000_000
     static let recordBytes = 700
 
     init(_ world: FleetWorld, host: Int, serial: Int) {
@@ -100,7 +105,7 @@ final class WorkerProcess {
         var settings = WorkerMachine.Settings(
             mode: scenario.mode, shards: scenario.shards,
             gate: .init(jobs: scenario.maximumInFlight, bytes: 1 << 30, partitionShare: 0.5),
-            commitInterval: 200_000_000, transactionInterval: 50_000_000,
+            commitInterval: Self.commitInterval, transactionInterval: Self.transactionInterval,
             drainDeadline: scenario.drainDeadline,
             revokeDeadline: min(10_000_000_000, scenario.rebalanceTimeout / 2),
             sessionTimeout: scenario.session, readsFromBeginning: true,
@@ -109,6 +114,8 @@ final class WorkerProcess {
         settings.metadataBytes = scenario.metadataBytes
         settings.jobsPerCommit = 100
         settings.expiryInterval = FleetScenario.expiryInterval
+        settings.window = world.window
+        commitAudit = CommitAudit(scenario, world.window)
         machine = WorkerMachine(settings, now: world.now)
         if world.switches.areUsed { machine.setAllPaused(true) }
         watch = Watch(
@@ -207,7 +214,7 @@ final class WorkerProcess {
         serveEvents()
         takeReports()
         if machine.phase == .running { poll() }
-        if hasReports || machine.phase > .running { reportsPolled() }
+        if hasReports || machine.phase > .running { reportsPolled() } else { countPushes() }
         readChangelog()
         if let wake = machine.wakeAt, wake <= world.now {
             machine.wake(at: world.now)
@@ -222,8 +229,25 @@ final class WorkerProcess {
 
     private func reportsPolled() {
         hasReports = false
+        countPushes()
         machine.reportsPolled(unreported: kafka.queued(client), bytesHeld: bytesHeld, at: world.now)
         act()
+    }
+
+    private func countPushes() {
+        machine.countPushes(
+            ended: pushes.ended, records: pushes.records, unreported: kafka.unreported(client), at: world.now)
+        act()
+    }
+
+    /// A push has ended with an outcome.
+    func endsPush(_ copy: ShardProcess.Held) {
+        // Nobody awaits outcomes of partitions that the worker has lost.
+        if committed[copy.slot] == nil {
+            commitAudit.returned(copy.job)
+        } else {
+            commitAudit.ended(copy.job, copy.slot)
+        }
     }
 
     private func tick() {
@@ -231,6 +255,7 @@ final class WorkerProcess {
         reportsPolled()
         machine.tick(at: time)
         act()
+        commitAudit.ticked(at: world.now)
     }
 
     var time: DeliveryTime {
@@ -314,6 +339,8 @@ final class WorkerProcess {
             world.note("process # has finished step #", serial, Int(step.rawValue))
             let result = TransactionCycle.StepResult(step, result)
             stepEnded(result)
+            if result.failure == nil, step == .initialize { commitAudit.gotProducer() }
+            if result.failure == nil, step == .commit { commitAudit.committed() }
             machine.stepFinished(result, at: now)
         case .producerFailed(let failure): machine.fail(.producer, .of(failure), at: now)
         case .committed(let reference, let failure):
@@ -325,6 +352,7 @@ final class WorkerProcess {
                     .noDuplicate,
                     "process \(serial) loses its partitions by a commit of an earlier generation")
             }
+            if failure == nil { commitAudit.committed() }
             machine.committed(ticket, fault: failure.map { .of($0) }, at: now)
         case .fetchedCommitted(let reference, let offsets, let failure):
             guard let index = fetches.firstIndex(where: { $0.reference == reference }) else { break }
@@ -481,11 +509,13 @@ final class WorkerProcess {
             for shard in shards { shard.ask(request) }
             if case .end(let slots) = request {
                 for slot in slots { committed[slot] = nil }
+                commitAudit.lost(slots)
                 refused = refused.filter { !slots.contains($0.key.partitionSlot) }
             }
         case .produceAgain(let record): produceAgain(record)
         case .forgetRefused(let place): refused[place] = nil
         case .extendPermit(let until): permit = until
+        case .allowPushes(let count): pushes.limit = count
         case .note(let note): log(note)
         case .ended(let ended):
             closeStore()
@@ -539,6 +569,7 @@ final class WorkerProcess {
     }
 
     private func sendOffsets(_ parts: [Committer.CommitSet.Part]) {
+        commitAudit.sentOffsets()
         for part in parts {
             world.note(
                 "process # sends offset # of partition #", serial, Int(part.point.offset), Int(part.partition)
@@ -608,4 +639,23 @@ final class WorkerProcess {
             )
         }
     }
+}
+
+/// Pushes that the shards of a process may begin: the model of its shared counts.
+struct FleetAllowance {
+    /// Pushes that may have been begun since the start.
+    var limit = 0
+    private var begun = 0
+    /// Pushes begun that are not in flight any more.
+    var ended = 0
+    /// Records that shards keep or that wait there.
+    var records = 0
+
+    mutating func claim() -> Bool {
+        guard begun < limit else { return false }
+        begun += 1
+        return true
+    }
+
+    mutating func giveBack() { begun -= 1 }
 }

@@ -78,6 +78,9 @@ extension KafkaModel {
     /// Records of a client without a report.
     func queued(_ id: ClientID) -> Int { clients[id].producer.queued }
 
+    /// Returns the records whose reports the client hasn't taken; other events count too.
+    func unreported(_ id: ClientID) -> Int { clients[id].producer.queued + clients[id].events.count }
+
     /// Drops records that weren't sent, with a failed report each.
     func purge(_ id: ClientID) {
         let client = clients[id]
