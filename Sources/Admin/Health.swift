@@ -46,6 +46,7 @@ struct Readiness {
             reasons.append("the group has not assigned partitions yet")
         }
         if let arriving = intake.arriving { reasons.append(Self.describe(intake, arriving)) }
+        if !intake.unexplained.isEmpty { reasons.append(Self.unexplained(intake.unexplained)) }
         if intake.isStoreFailing {
             reasons.append(
                 "the store can't be written or read; the log has the error, and no jobs are read until the store works again"
@@ -75,6 +76,12 @@ struct Readiness {
             return "the store of \(intake.opening.count) of \(assigned(arriving)) is being opened"
         }
         return "\(partitions(arriving)) being taken over"
+    }
+
+    private static func unexplained(_ numbers: [Int32]) -> String {
+        let list = numbers.map { "\($0)" }.joined(separator: ", ")
+        return
+            "not read: the group's offset lies beyond the end of the log of partition \(list); reset the group's offsets, or delete them"
     }
 
     private static func assigned(_ count: Int) -> String {

@@ -52,6 +52,12 @@ extension WorkerMetrics {
         metrics.counter(
             "partition_pauses", "Pauses of a single partition because its jobs were held for long.",
             counters.partitionPauses)
+        metrics.gauge(
+            "partitions_unexplained",
+            "Assigned partitions that are not read, because the group's offset lies beyond the log's end and nothing shows why.",
+            intake.unexplained.count)
+        metrics.counter(
+            "lost_tails", "Partitions whose logs had lost their ends when reading began.", counters.lostTails)
         metrics.counter("rebalances", "Assignments and revocations of the group.", counters.rebalances)
         metrics.counter(
             "commits", "Commits of offsets, or transactions that were committed.", counters.commits)

@@ -28,6 +28,33 @@ import Testing
         }
     }
 
+    /// Evidence is a pair without offsets, which earlier versions read as nothing.
+    @Test(arguments: [[], [1001..<1040, 1050..<1060]])
+    func evidenceIsKeptBesideRuns(ranges: [Range<Int64>]) {
+        let time: Int64 = 1_764_000_000_123
+        let text = CommitMetadata.encode(watermark: 1000, completed: ranges, newestMilliseconds: time)
+        #expect(text.hasPrefix("sluice1r:"))
+        let decoded = CommitMetadata.decode(text, committedOffset: 1000)
+        #expect(decoded.completed.ranges == ranges)
+        #expect(decoded.newestMilliseconds == time && decoded.problem == nil)
+        #expect(CommitMetadata.decode(text, committedOffset: 999).newestMilliseconds == 0)
+    }
+
+    /// Offsets go first. Where the bitmap holds more of them than runs, or runs fill the text, there is no evidence.
+    @Test func evidenceTakesNoRoomFromOffsets() {
+        let scattered = every(3, from: 1001, length: 1, count: 4000)
+        let plain = CommitMetadata.encode(watermark: 1000, completed: scattered)
+        #expect(
+            CommitMetadata.encode(watermark: 1000, completed: scattered, newestMilliseconds: 9_000_000)
+                == plain)
+        let tight = CommitMetadata.encode(watermark: 1, completed: [2..<9], maximumBytes: 20)
+        #expect(!tight.isEmpty)
+        #expect(
+            CommitMetadata.encode(
+                watermark: 1, completed: [2..<9], newestMilliseconds: 1_764_000_000_123, maximumBytes: 20)
+                == tight)
+    }
+
     @Test func encodedTextIsPrintable() {
         let text = CommitMetadata.encode(watermark: 1, completed: [3..<9, 12..<4000])
         #expect(text.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F })

@@ -111,8 +111,8 @@ struct PartitionArrivalsTests {
         #expect(found11 == ([], []), "a restore is under way")
     }
 
-    /// Items beyond a log's end belong to an earlier log, and only the end distinguishes them.
-    @Test func partitionWithStoreWaitsForItsLogEnd() throws {
+    /// Items and offsets beyond a log's end belong to an earlier or a longer log, and only the end distinguishes them.
+    @Test func partitionWaitsForItsLogEnd() throws {
         var arrivals = PartitionArrivals(mode: .local)
         var now = Self.second
         arrivals.add([0, 1, 2], at: now)
@@ -140,10 +140,44 @@ struct PartitionArrivalsTests {
         var plain = PartitionArrivals(mode: .none)
         plain.add([1], at: now)
         let plainQuestion = plain.nextQuestion(at: now)
-        let asked = try #require(plainQuestion)
-        #expect(!asked.wantsLogEnds)
-        let here = plain.answered(asked.ticket, [FetchedOffset(partition: 1, offset: 9)], at: now)
-        #expect(here == .offsets([FetchedOffset(partition: 1, offset: 9)]))
+        #expect(try #require(plainQuestion).wantsLogEnds)
+    }
+
+    /// A log that grows beyond the group's offset explains nothing. Another offset or an answer does.
+    @Test(arguments: [
+        FetchedOffset(partition: 0, offset: 4, logEnd: 60),
+        FetchedOffset(partition: 0, offset: nil, logEnd: 60),
+        FetchedOffset(
+            partition: 0, offset: 50, logEnd: 30, answers: LogEvidence.Answers(first: 0, newer: nil)),
+    ])
+    func unexplainedPartitionWaitsForAnotherOffset(next: FetchedOffset) throws {
+        var arrivals = PartitionArrivals(mode: .none)
+        var now = Self.second
+        arrivals.add([0, 1], at: now)
+        func answer(_ offsets: [FetchedOffset]) throws -> PartitionArrivals.Answer {
+            let asked = arrivals.nextQuestion(at: now)
+            let question = try #require(asked)
+            #expect(question.partitions == offsets.map(\.partition))
+            return arrivals.answered(question.ticket, offsets, at: now)
+        }
+        let lost = FetchedOffset(partition: 0, offset: 50, logEnd: 30)
+        let good = FetchedOffset(partition: 1, offset: 9, logEnd: 20)
+        #expect(try answer([lost, good]) == .offsets([good]), "the other partition is read")
+        #expect(arrivals.takeUnexplained() == [lost])
+        #expect(arrivals.unexplainedPartitions == [0])
+        #expect(arrivals.nextQuestion(at: now) == nil)
+        now += PartitionArrivals.unexplainedDelay
+        let grown = FetchedOffset(partition: 0, offset: 50, logEnd: 60)
+        #expect(try answer([grown]) == .offsets([]))
+        // The group's next assignment changes nothing.
+        arrivals.remove([0])
+        #expect(arrivals.unexplainedPartitions == [])
+        arrivals.add([0], at: now)
+        #expect(try answer([grown]) == .offsets([]))
+        #expect(arrivals.unexplainedPartitions == [0])
+        now += PartitionArrivals.unexplainedDelay
+        #expect(try answer([next]) == .offsets([next]))
+        #expect(arrivals.isEmpty && arrivals.unexplainedPartitions == [])
     }
 
     @Test func lateAnswerDoesNotCloseTheOpenQuestion() throws {

@@ -92,7 +92,7 @@ import Testing
         var partition = PartitionLifecycle(partition: 0, begin: nil, completed: .none)
         partition.commitAgain()
         #expect((partition.isChanged || partition.needsCommit) == false)
-        _ = partition.track(4, bytes: 1, at: 1)
+        _ = partition.track(4, bytes: 1, milliseconds: 0, at: 1)
         #expect(partition.isChanged == true)
     }
 
@@ -431,18 +431,89 @@ import Testing
     }
 
     /// The topic was recreated, and has fewer records than were committed.
-    @Test func logShorterThanTheCommittedOffsetIsReadAnew() throws {
+    @Test func newLogIsReadFromItsBeginning() throws {
         let script = WorkerScript(.transactions)
         script.step(.initialize)
         script.step(.begin)
-        let begun = script.assign([0], offset: 1_001)
+        let begun = try script.assign(log: .init(first: 0, newer: 0))
+        #expect(begun.contains(.assign([PartitionBegin(partition: 0, offset: 0)])))
         #expect(
             begun.compactMap(\.request).contains(
                 .begin(slot: 0, partition: 0, readThrough: -1, earlierFrom: 0, committed: 0)))
         #expect(begun.contains(.note(.logWentBack(0, from: 1_001, to: 0))))
         let fate = script.take(0)
         #expect(fate == .hand(slot: 0, isReplay: false))
-        #expect(script.read { $0.failure == nil })
+        #expect(script.read { $0.failure == nil && $0.counters.lostTails == 0 })
+    }
+
+    /// The log has lost its end. What was finished isn't read again, and the group's offset follows at once.
+    @Test(arguments: StoreMode.allCases, [nil, 950])
+    func shorterLogIsReadBehindWhatWasRead(mode: StoreMode, newer: Int64?) throws {
+        let script = WorkerScript(mode)
+        if mode == .transactions {
+            script.step(.initialize)
+            script.step(.begin)
+        }
+        let begun = try script.assign(log: .init(first: 0, newer: newer))
+        let from = newer ?? 1_000
+        #expect(begun.contains(.assign([PartitionBegin(partition: 0, offset: from)])))
+        #expect(
+            begun.compactMap(\.request).contains(
+                .begin(slot: 0, partition: 0, readThrough: from - 1, earlierFrom: 0, committed: from)))
+        #expect(begun.contains(.note(.tailLost(0, committed: 1_001, from: from))))
+        #expect(script.read { $0.counters.lostTails == 1 && $0.isAssigned })
+        guard mode == .none else { return }
+        let commits = script.passTicks(5).compactMap { $0.commit?.set.parts.first?.point }
+        #expect(commits.first?.offset == from)
+        let kept = CommitMetadata.decode(commits.first?.metadata ?? "", committedOffset: from)
+        #expect(kept.newestMilliseconds == 5_000, "the evidence stays")
+        _ = script.take(from, milliseconds: 6_000)
+        script.deliver(from)
+        let next = script.passTicks(5).compactMap { $0.commit?.set.parts.first?.point }
+        #expect(next.isEmpty || next.first?.offset == from + 1)
+    }
+
+    @Test func partitionWithoutEvidenceIsNotRead() throws {
+        let script = WorkerScript(.local)
+        let begun = try script.assign(log: nil)
+        #expect(begun.contains(.note(.offsetUnexplained(0, committed: 1_001, logEnd: 1_000))))
+        #expect(script.read { $0.unexplainedPartitions == [0] && !$0.isAssigned && $0.arriving == 1 })
+        #expect(script.read { $0.assignedPartitions == 0 })
+    }
+
+    /// An empty log has nothing to repeat.
+    @Test func emptyLogNeedsNoEvidence() {
+        #expect(LogEvidence.log(committed: 9, start: 0, end: 0, nil) == .new(from: 0))
+        #expect(LogEvidence.log(committed: 9, start: 5, end: 5, nil) == .shorter(from: 5))
+        #expect(LogEvidence.log(committed: 9, start: 5, end: 9, nil) == .same)
+        #expect(LogEvidence.log(committed: nil, start: 5, end: 9, nil) == .same)
+        #expect(LogEvidence.log(committed: 9, start: 2, end: 5, nil) == .unknown)
+        // The leader finds no records by time.
+        #expect(LogEvidence.log(committed: 9, start: 2, end: 5, .init(first: nil, newer: nil)) == .unknown)
+    }
+
+    /// Nothing is asked about a log that has the group's offset, or without evidence.
+    @Test func evidenceIsAskedForBeyondTheLogOnly() {
+        let metadata = CommitMetadata.encode(watermark: 9, completed: [], newestMilliseconds: 70)
+        func evidence(_ end: Int64, start: Int64 = 0, _ metadata: String) -> Int64? {
+            FetchedOffset(partition: 0, offset: 9, metadata: metadata, logStart: start, logEnd: end).evidence
+        }
+        #expect(evidence(8, metadata) == 70)
+        #expect(evidence(9, metadata) == nil)
+        #expect(evidence(8, start: 8, metadata) == nil)
+        #expect(evidence(8, "") == nil)
+    }
+
+    /// The log loses its end while it is read, and the client starts over at its beginning.
+    @Test func logThatLosesItsEndIsLeftToTheNextAssignment() throws {
+        let script = WorkerScript(.local)
+        script.assign([0], offset: 500)
+        _ = script.take(500, milliseconds: 2_000)
+        #expect(script.take(0, milliseconds: 1_999) == .discard)
+        let found = script.read { $0.failure }
+        let failure = try #require(found)
+        #expect(failure.startsOver && failure.cause == .tailLost(partition: 0))
+        #expect(script.read { $0.phase == .draining }, "what is in flight ends and is committed")
     }
 
     /// Which stored items have outcomes in the open transaction isn't known to the next assignment.

@@ -10,6 +10,7 @@ final class WorkerScript {
     private(set) var machine: WorkerMachine
     private(set) var now = WorkerScript.second
     private(set) var actions: [WorkerAction] = []
+    private var recordTime: Int64 = 1_000
 
     init(_ mode: StoreMode = .none, shards: Int = 2, jobs: Int = 100) {
         machine = WorkerMachine(
@@ -74,6 +75,23 @@ final class WorkerScript {
         return emitted
     }
 
+    /// The group assigns a partition whose log ends at 1,000, below the group's offset of 1,001. The newest record that
+    /// was read is of 5,000 ms.
+    func assign(log answers: LogEvidence.Answers?) throws -> [WorkerAction] {
+        let emitted = followed(apply { $0.assigned([0], at: $1) })
+        let offset = FetchedOffset(
+            partition: 0, offset: 1_001,
+            metadata: CommitMetadata.encode(watermark: 1_001, completed: [], newestMilliseconds: 5_000),
+            logEnd: 1_000, answers: answers)
+        var all: [WorkerAction] = []
+        var last = emitted
+        while case .fetchCommitted(_, let ticket, _, _)? = last.last(where: \.isFetch) {
+            last = followed(apply { $0.fetched(ticket, .success([offset]), at: $1) })
+            all += last
+        }
+        return all
+    }
+
     /// Kafka answers a request for offsets.
     func answerOffsets(_ emitted: [WorkerAction], offset: Int64 = 3) throws -> [WorkerAction] {
         guard case .fetchCommitted(let asked, let ticket, _, _)? = emitted.last(where: \.isFetch) else {
@@ -115,11 +133,17 @@ final class WorkerScript {
         return all
     }
 
-    func take(_ offset: Int64, partition: Int32 = 0) -> WorkerMachine.RecordFate {
+    /// Takes a record that is newer than all before, or has the given time.
+    func take(
+        _ offset: Int64, partition: Int32 = 0, milliseconds: Int64? = nil
+    ) -> WorkerMachine.RecordFate {
         var fate = WorkerMachine.RecordFate.discard
+        recordTime += 1
+        let time = milliseconds ?? recordTime
         apply { machine, now in
             fate = machine.accept(
-                partition: partition, offset: offset, bytes: 100, shard: 0, handle: UInt(offset) + 1, at: now)
+                partition: partition, offset: offset, bytes: 100, milliseconds: time, shard: 0,
+                handle: UInt(offset) + 1, at: now)
         }
         return fate
     }

@@ -28,6 +28,8 @@ extension CommitMetadata {
     public struct Decoded: Sendable, Equatable {
         /// Finished offsets above the committed one; empty when there is a problem.
         public var completed: CompletedOffsets
+        /// Evidence: the time of the newest record that was read, in milliseconds since the epoch; 0: there is none.
+        public var newestMilliseconds: Int64 = 0
         /// Cause for which the text was set aside; nil when it was understood. The empty text is understood.
         public var problem: Problem?
     }
@@ -42,13 +44,13 @@ extension CommitMetadata {
     public static func decode(_ text: [UInt8], committedOffset: Int64) -> Decoded {
         if text.isEmpty { return Decoded(completed: .none, problem: nil) }
         do throws(Problem) {
-            return Decoded(completed: try read(text, committedOffset: committedOffset), problem: nil)
+            return try read(text, committedOffset: committedOffset)
         } catch {
             return Decoded(completed: .none, problem: error)
         }
     }
 
-    private static func read(_ text: [UInt8], committedOffset: Int64) throws(Problem) -> CompletedOffsets {
+    private static func read(_ text: [UInt8], committedOffset: Int64) throws(Problem) -> Decoded {
         guard committedOffset >= 0 else { throw .otherOffset }
         guard text.starts(with: name) else { throw .foreign }
         guard text.count > prefixLength else { throw .malformed }
@@ -64,11 +66,13 @@ extension CommitMetadata {
 
         var reader = VariableReader(bytes: body)
         guard reader.next() == UInt64(bitPattern: committedOffset) else { throw .otherOffset }
+        var newest: Int64 = 0
         guard
             let ranges = form == runs
-                ? reader.runs(from: committedOffset) : reader.bitmap(from: committedOffset)
+                ? reader.runs(from: committedOffset, newest: &newest)
+                : reader.bitmap(from: committedOffset)
         else { throw .malformed }
-        return CompletedOffsets(ranges)
+        return Decoded(completed: CompletedOffsets(ranges), newestMilliseconds: newest, problem: nil)
     }
 }
 
@@ -92,13 +96,17 @@ private struct VariableReader {
         return nil
     }
 
-    mutating func runs(from start: Int64) -> [Range<Int64>]? {
+    mutating func runs(from start: Int64, newest: inout Int64) -> [Range<Int64>]? {
         var ranges: [Range<Int64>] = []
         var position = start
         while !bytes.isEmpty {
             guard let unfinished = next(), let finished = next(),
                 let gap = Int64(exactly: unfinished), let length = Int64(exactly: finished)
             else { return nil }
+            if length == 0 {
+                newest = gap
+                continue
+            }
             let (lower, lowerOverflow) = position.addingReportingOverflow(gap)
             let (upper, upperOverflow) = lower.addingReportingOverflow(length)
             guard !lowerOverflow, !upperOverflow else { return nil }

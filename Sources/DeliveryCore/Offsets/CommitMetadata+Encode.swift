@@ -1,15 +1,18 @@
 extension CommitMetadata {
     /// Encodes the metadata for a commit of `watermark`.
     ///
-    /// Uses the form (runs or bitmap) that keeps more offsets, and the shorter one when both keep the same number.
+    /// Uses the form (runs or bitmap) that keeps more offsets. When both keep the same number, the form is runs if there
+    /// is room for the evidence, and else the shorter one. Only runs carry the evidence.
     ///
     /// - Parameters:
     ///   - completed: finished ranges at or above the watermark, ascending and disjoint. Read only as far as offsets
     ///     fit.
+    ///   - newestMilliseconds: evidence, the time of the newest record that was read; 0: there is none.
     ///   - maximumBytes: length limit of the text.
-    /// - Returns: the text; empty when nothing is finished above the watermark or nothing fits.
+    /// - Returns: the text; empty when there is neither a finished offset nor evidence, or nothing fits.
     public static func encode(
-        watermark: Int64, completed: some Sequence<Range<Int64>>, maximumBytes: Int = maximumBytes
+        watermark: Int64, completed: some Sequence<Range<Int64>>, newestMilliseconds: Int64 = 0,
+        maximumBytes: Int = maximumBytes
     ) -> String {
         var head: [UInt8] = []
         head.appendVariable(UInt64(bitPattern: watermark))
@@ -27,11 +30,19 @@ extension CommitMetadata {
             bitmap.add(range)
             if runs.isFull && bitmap.isFull { break }
         }
-        guard runs.kept > 0 || bitmap.kept > 0 else { return "" }
+        var evidence: [UInt8] = []
+        if newestMilliseconds > 0 {
+            evidence.appendVariable(UInt64(newestMilliseconds))
+            evidence.append(0)
+        }
+        if runs.bytes.count + evidence.count > budget { evidence = [] }
+        guard runs.kept > 0 || bitmap.kept > 0 || !evidence.isEmpty else { return "" }
+        let isEqual = runs.kept == bitmap.kept
         let useRuns =
-            runs.kept > bitmap.kept || (runs.kept == bitmap.kept && runs.bytes.count <= bitmap.bytes.count)
-        let form = useRuns ? Self.runs : Self.bitmap
-        return text(form: form, body: head + (useRuns ? runs.bytes : bitmap.bytes))
+            runs.kept > bitmap.kept || isEqual && (!evidence.isEmpty || runs.bytes.count <= bitmap.bytes.count)
+        return useRuns
+            ? text(form: Self.runs, body: head + runs.bytes + evidence)
+            : text(form: Self.bitmap, body: head + bitmap.bytes)
     }
 
     private static func text(form: UInt8, body: [UInt8]) -> String {

@@ -7,7 +7,9 @@
 ///
 /// - `committed offset`: LEB128. The text only counts for the offset that it was written with. An offset reset by
 ///   hand therefore can't make records disappear.
-/// - `runs`: LEB128 pairs from the committed offset up: the number of unfinished offsets, then of finished ones.
+/// - `runs`: LEB128 pairs from the committed offset up: the number of unfinished offsets, then of finished ones. A pair
+///   with 0 finished offsets is the last one. Its first number is the time of the newest record that was read, in
+///   milliseconds since the epoch (``LogEvidence``). A version without evidence reads such a pair as no offset.
 /// - `bitmap`: bit *i*, least significant first, is committed offset + *i*; 1 = finished.
 /// - `checksum`: FNV-1a, 32 bit big-endian, of the form letter and all bytes before.
 ///

@@ -10,11 +10,15 @@ extension OffsetTracker {
     /// it. Offsets count that this run finished, or an earlier run whose commit recorded them. The metadata includes
     /// all of them, because ``track(_:bytes:)`` accepts no record that would prevent it. Allocates: call once per
     /// commit interval, not for each record.
-    public func commitPoint() -> (offset: Int64, metadata: String) {
+    /// - Parameter newestMilliseconds: time of the newest record that was read, which the metadata keeps as evidence; 0:
+    ///   unknown.
+    public func commitPoint(newestMilliseconds: Int64 = 0) -> (offset: Int64, metadata: String) {
         let offset = committable
         return (
             offset,
-            CommitMetadata.encode(watermark: offset, completed: completedAbove, maximumBytes: metadataBytes)
+            CommitMetadata.encode(
+                watermark: offset, completed: completedAbove, newestMilliseconds: newestMilliseconds,
+                maximumBytes: metadataBytes)
         )
     }
 

@@ -20,6 +20,8 @@ public struct IntakeCounters: Sendable, Equatable {
     public var pauses = 0
     /// Pauses of one partition alone, because its long-held jobs took too much room or its window was full.
     public var partitionPauses = 0
+    /// Partitions whose logs had lost their ends, which the group's offsets showed when reading began.
+    public var lostTails = 0
     /// Failed calls to Kafka: take-overs, restores, steps of transactions, and others that the owner reports.
     public var kafkaErrors = 0
     /// Failed workers of this process, in whose place another worker was started.

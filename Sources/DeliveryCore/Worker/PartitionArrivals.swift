@@ -5,7 +5,8 @@
 ///     assigned ─▶ awaitingFormerOwners ─▶ restoring ─▶ fetching ─▶ read
 /// ```
 ///
-/// Without a changelog the first stage is omitted, without a store the second as well. Times are nanoseconds of a
+/// Without a changelog the first stage is omitted, without a store the second as well. A partition stays in the last stage
+/// while nothing explains that the group's offset lies beyond its log's end (``LogEvidence``). Times are nanoseconds of a
 /// monotonic clock.
 struct PartitionArrivals: Sendable {
     enum Stage: UInt8, CaseIterable, Sendable {
@@ -20,8 +21,8 @@ struct PartitionArrivals: Sendable {
     struct Question: Sendable, Equatable {
         var ticket: UInt64
         var partitions: [Int32]
-        /// True: the ends of the logs are needed, too. Items that the store has above a log's end are of an earlier
-        /// log.
+        /// True: the ends of the logs are needed, too. An offset beyond a log's end, and items that the store has there,
+        /// are of an earlier or a longer log.
         var wantsLogEnds: Bool
         /// Milliseconds that Kafka has for the answer. Closing the clients waits for an open question.
         var patienceMilliseconds: Int32
@@ -64,6 +65,13 @@ struct PartitionArrivals: Sendable {
     private var mostAsked = Int.max
     /// Failed questions in a row.
     private var failures = 0
+    /// Group's offsets that nothing explains, by partition. A log that grows beyond such an offset explains nothing.
+    private var unexplained: [Int32: Int64] = [:]
+    /// Partitions that an answer has left in the last stage for this reason.
+    private var unexplainedNews: [FetchedOffset] = []
+
+    /// Nanoseconds between two looks at an offset that nothing explains.
+    static let unexplainedDelay: UInt64 = 10_000_000_000
 
     init(mode: StoreMode) { self.mode = mode }
 
@@ -121,7 +129,7 @@ struct PartitionArrivals: Sendable {
         open = Open(ticket: nextTicket, stage: stage, asked: asked)
         return Question(
             ticket: nextTicket, partitions: asked.map(\.partition),
-            wantsLogEnds: mode.hasStore && stage == .fetching,
+            wantsLogEnds: stage == .fetching,
             patienceMilliseconds: failures < 4 ? 1_500 : 4_000)
     }
 
@@ -131,7 +139,7 @@ struct PartitionArrivals: Sendable {
         guard let question = open, question.ticket == ticket else { return .stale }
         open = nil
         let current = question.asked.filter { entries[$0.partition]?.number == $0.number }.map(\.partition)
-        let wantsLogEnds = mode.hasStore && question.stage == .fetching
+        let wantsLogEnds = question.stage == .fetching
         let answers = offsets.map { wantsLogEnds ? $0.filter { $0.logEnd != nil } : $0 }
         // While a leader is away, the answer may have no log end at all, and then counts as a failure.
         guard let offsets = answers, !wantsLogEnds || !offsets.isEmpty || question.asked.isEmpty else {
@@ -153,14 +161,45 @@ struct PartitionArrivals: Sendable {
             return .settled
         case .restoring, .fetching:
             let current = Set(current)
-            let found = offsets.filter { current.contains($0.partition) }
+            var found = offsets.filter { current.contains($0.partition) }
+            let stopped = found.filter { isUnexplained($0) }
+            for offset in stopped {
+                entries[offset.partition]!.nextAttempt = now + Self.unexplainedDelay
+            }
+            unexplainedNews = stopped
+            let stops = Set(stopped.map(\.partition))
+            found.removeAll { stops.contains($0.partition) }
             for offset in found { entries[offset.partition] = nil }
-            for partition in current where entries[partition]?.stage == .fetching {
+            for partition in current where entries[partition]?.stage == .fetching && !stops.contains(partition)
+            {
                 entries[partition]!.nextAttempt = now + Self.delay(entries[partition]!.failures)
                 entries[partition]!.failures += 1
             }
             return .offsets(found)
         }
+    }
+
+    private mutating func isUnexplained(_ offset: FetchedOffset) -> Bool {
+        let isKnown = offset.offset != nil && unexplained[offset.partition] == offset.offset
+        switch offset.log {
+        case .unknown: unexplained[offset.partition] = offset.offset
+        case .same where isKnown: break
+        case .same, .shorter, .new:
+            unexplained[offset.partition] = nil
+            return false
+        }
+        return true
+    }
+
+    /// Partitions that aren't read because nothing explains their offsets, in order.
+    var unexplainedPartitions: [Int32] {
+        unexplained.keys.filter { entries[$0]?.stage == .fetching }.sorted()
+    }
+
+    /// Returns the partitions that the last answer has left unexplained.
+    mutating func takeUnexplained() -> [FetchedOffset] {
+        defer { unexplainedNews = [] }
+        return unexplainedNews
     }
 
     /// Forgets the open question, because its answer can't be used now. Its partitions are asked for once more.

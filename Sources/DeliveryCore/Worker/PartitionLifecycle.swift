@@ -36,6 +36,8 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
         public var offset: Int64
         /// Bytes of the record.
         public var bytes: Int
+        /// Time of the record in milliseconds since the epoch; 0: unknown, or no evidence.
+        public var milliseconds: Int64
         /// Owner's handle of the record, which the owner frees.
         public var handle: UInt
         /// Shard of the record's device; meaningless without a key.
@@ -58,6 +60,8 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
     private var sent: CommitPoint?
     /// True once a record was read in this assignment.
     private var hasBegun = false
+    /// Time of the newest record that was read, in milliseconds since the epoch; 0: unknown. See ``LogEvidence``.
+    private(set) var newestMilliseconds: Int64
     private var deletes = DeferredDeletes()
     /// Outcomes and dead letters that Kafka has and that no commit covers. Not counted with transactions.
     private(set) var uncommitted = 0
@@ -73,9 +77,11 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
     /// - Parameters:
     ///   - begin: the group's point; nil: nothing is committed.
     ///   - completed: offsets above the point that are complete, decoded from the commit's metadata.
+    ///   - newestMilliseconds: evidence of that metadata; 0: there is none.
     ///   - logEnd: the log's last offset plus one, requested after the partition's store was restored; nil: unknown.
     public init(
-        partition: Int32, begin: CommitPoint?, completed: CompletedOffsets, logEnd: Int64? = nil,
+        partition: Int32, begin: CommitPoint?, completed: CompletedOffsets,
+        newestMilliseconds: Int64 = 0, logEnd: Int64? = nil,
         spanLimit: Int = 1 << 20, metadataBytes: Int = CommitMetadata.maximumBytes
     ) {
         self.partition = partition
@@ -83,6 +89,7 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
             nextOffset: begin?.offset ?? 0, completedAbove: completed, spanLimit: spanLimit,
             metadataBytes: metadataBytes)
         sent = begin
+        self.newestMilliseconds = newestMilliseconds
         earlierFrom = logEnd ?? .max
     }
 
@@ -91,7 +98,21 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
         self.partition = partition
         tracker = OffsetTracker(
             nextOffset: offset, completedAbove: .none, spanLimit: spanLimit, metadataBytes: metadataBytes)
+        newestMilliseconds = 0
         earlierFrom = 0
+    }
+
+    /// Begins at an offset, because the log has lost what followed. Records of what the store has from there on are
+    /// lost as well. The offset is committed soon, before the log has grown beyond the group's offset.
+    init(
+        partition: Int32, shortenedTo offset: Int64, newestMilliseconds: Int64, spanLimit: Int,
+        metadataBytes: Int
+    ) {
+        self.init(
+            partition: partition, restartingAt: offset, spanLimit: spanLimit, metadataBytes: metadataBytes)
+        self.newestMilliseconds = newestMilliseconds
+        sent = commitPoint()
+        isDirty = true
     }
 
     // MARK: Records
@@ -131,9 +152,14 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
             earlierFrom: earlierFrom, committed: tracker.committable)
     }
 
-    mutating func track(_ offset: Int64, bytes: Int, at now: UInt64) -> OffsetTracker.Tracking {
+    mutating func track(
+        _ offset: Int64, bytes: Int, milliseconds: Int64, at now: UInt64
+    ) -> OffsetTracker.Tracking {
         let begin = tracker.track(offset, bytes: bytes)
         hasBegun = true
+        if begin == .tracked || begin == .alreadyCompleted {
+            newestMilliseconds = max(newestMilliseconds, milliseconds)
+        }
         switch begin {
         case .tracked: pollTimes.polled(offset, at: now, watermark: tracker.watermark)
         case .alreadyCompleted:
@@ -201,7 +227,7 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
 
     /// Returns the point to commit now.
     func commitPoint() -> CommitPoint {
-        let (offset, metadata) = tracker.commitPoint()
+        let (offset, metadata) = tracker.commitPoint(newestMilliseconds: newestMilliseconds)
         return CommitPoint(offset: offset, metadata: metadata)
     }
 

@@ -20,7 +20,8 @@ public enum WorkerAction: Sendable, Equatable {
     case resume([Int32])
     /// Asks for the group's committed offsets, away from this thread; ``WorkerMachine/fetched(_:_:at:)`` follows. An
     /// open transaction of a former owner delays the answer.
-    /// - Parameter wantsLogEnds: ends of the partitions' logs are asked for, too.
+    /// - Parameter wantsLogEnds: ends of the partitions' logs are asked for, too, and answers to
+    ///   ``FetchedOffset/evidence``.
     case fetchCommitted([Int32], ticket: UInt64, patienceMilliseconds: Int32, wantsLogEnds: Bool)
     /// Reads these assigned partitions as well from now on. Answers the assignment, unless it is answered already.
     case assign([PartitionBegin])
@@ -108,20 +109,43 @@ public struct FetchedOffset: Sendable, Equatable {
     public var offset: Int64?
     /// Metadata that was committed with the offset; may be empty.
     public var metadata: String
+    /// First offset of the partition's log; 0 when ``logEnd`` is nil.
+    public var logStart: Int64
     /// End of the partition's log, its last offset plus one; nil: the end isn't known, or wasn't asked for.
     public var logEnd: Int64?
+    /// Answers to ``evidence``; nil: nothing was asked, or the leader hasn't answered.
+    public var answers: LogEvidence.Answers?
 
-    /// True when the topic was recreated since the commit.
-    var isOfEarlierLog: Bool {
-        guard let offset, let logEnd else { return false }
-        return offset > logEnd
+    /// Time to ask the partition's leader about, because the offset lies beyond the log's end. In milliseconds since
+    /// the epoch; nil: there is nothing to ask, or no evidence.
+    public var evidence: Int64? {
+        guard let offset, let logEnd, offset > logEnd, logEnd > logStart else { return nil }
+        let newest = CommitMetadata.decode(metadata, committedOffset: offset).newestMilliseconds
+        return newest > 0 ? newest : nil
     }
 
-    public init(partition: Int32, offset: Int64?, metadata: String = "", logEnd: Int64? = nil) {
+    var log: LogEvidence.Log {
+        LogEvidence.log(committed: offset, start: logStart, end: logEnd, answers)
+    }
+
+    /// Offset to read from; nil: nothing is committed.
+    var beginning: Int64? {
+        switch log {
+        case .same, .unknown: offset
+        case .shorter(let from), .new(let from): from
+        }
+    }
+
+    public init(
+        partition: Int32, offset: Int64?, metadata: String = "", logStart: Int64 = 0, logEnd: Int64? = nil,
+        answers: LogEvidence.Answers? = nil
+    ) {
         self.partition = partition
         self.offset = offset
         self.metadata = metadata
+        self.logStart = logStart
         self.logEnd = logEnd
+        self.answers = answers
     }
 }
 
@@ -159,6 +183,8 @@ public struct WorkerFault: Sendable, Equatable {
         case offsetTooHigh(partition: Int32, offset: Int64)
         /// The partition's offsets went back, because its topic was recreated or the group's offsets were reset.
         case logWentBack(partition: Int32)
+        /// The partition's log has lost its end.
+        case tailLost(partition: Int32)
     }
 
     public var cause: Cause
@@ -186,6 +212,11 @@ public enum WorkerNote: Sendable, Equatable {
     case metadataNotOurs(Int32, CommitMetadata.Problem)
     /// The partition's offsets went back.
     case logWentBack(Int32, from: Int64, to: Int64)
+    /// The partition's log has lost its end, and the group's offset `committed` lay beyond. Reading goes on at `from`.
+    case tailLost(Int32, committed: Int64, from: Int64)
+    /// The group's offset lies beyond the end of the partition's log, and nothing shows why. The partition isn't read
+    /// before the group has another offset.
+    case offsetUnexplained(Int32, committed: Int64, logEnd: Int64)
     /// The partition is paused because its window of offsets is full. The job at `watermark` holds it back.
     /// `finishedAbove`: finished offsets between the watermark and the end.
     case pausedForWindow(Int32, watermark: Int64, finishedAbove: Int64)

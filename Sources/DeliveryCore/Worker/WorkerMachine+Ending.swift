@@ -17,6 +17,14 @@ extension WorkerMachine {
         beginDrain()
     }
 
+    /// Stops the worker in an orderly way, so that all is committed. New clients then begin with what is committed.
+    mutating func startOverInOrder(_ cause: WorkerFault.Cause) {
+        guard failure == nil else { return }
+        failure = WorkerFault(cause: cause, fault: nil, startsOver: true)
+        note(.failed(failure!))
+        beginDrain()
+    }
+
     /// Drops state that isn't known to be committed, and commits nothing more. The worker that starts next begins with
     /// what is committed.
     mutating func failAtOnce(_ cause: WorkerFault.Cause, _ fault: KafkaFault?) {

@@ -63,7 +63,13 @@ extension WorkerMachine {
             case .success: takeOverFailed(partitions, .noLogEnds)
             }
         case .settled: break
-        case .offsets(let offsets): read(offsets)
+        case .offsets(let offsets):
+            for offset in arrivals.takeUnexplained() {
+                note(
+                    .offsetUnexplained(
+                        offset.partition, committed: offset.offset ?? 0, logEnd: offset.logEnd ?? 0))
+            }
+            read(offsets)
         }
         advanceArrivals()
     }
@@ -80,7 +86,7 @@ extension WorkerMachine {
         act(
             .assign(
                 offsets.map {
-                    PartitionBegin(partition: $0.partition, offset: $0.isOfEarlierLog ? 0 : $0.offset)
+                    PartitionBegin(partition: $0.partition, offset: $0.beginning)
                 }))
         // Noted before the shards begin, so that no outcome of the partitions is older than the log's line.
         note(.partitionsAssigned(offsets.map(\.partition)))
@@ -105,20 +111,32 @@ extension WorkerMachine {
             act(.requestAll(.abandon(slots: [partitions[index].slot], isLost: true)))
             remove(index)
         }
-        if offset.isOfEarlierLog {
+        switch offset.log {
+        case .new(let from):
             // Records are read from the beginning, wherever the new log ends by then.
-            note(.logWentBack(offset.partition, from: offset.offset ?? 0, to: 0))
+            note(.logWentBack(offset.partition, from: offset.offset ?? 0, to: from))
             beginPartition(
                 PartitionLifecycle(
-                    partition: offset.partition, restartingAt: 0, spanLimit: settings.spanLimit,
+                    partition: offset.partition, restartingAt: from, spanLimit: settings.spanLimit,
                     metadataBytes: settings.metadataBytes))
             return
+        case .shorter(let from):
+            counters.lostTails += 1
+            note(.tailLost(offset.partition, committed: offset.offset ?? 0, from: from))
+            beginPartition(
+                PartitionLifecycle(
+                    partition: offset.partition, shortenedTo: from,
+                    newestMilliseconds: decoded.newestMilliseconds, spanLimit: settings.spanLimit,
+                    metadataBytes: settings.metadataBytes))
+            return
+        case .same, .unknown: break
         }
         beginPartition(
             PartitionLifecycle(
                 partition: offset.partition,
                 begin: offset.offset.map { .init(offset: $0, metadata: offset.metadata) },
-                completed: decoded.completed, logEnd: offset.logEnd, spanLimit: settings.spanLimit,
+                completed: decoded.completed, newestMilliseconds: decoded.newestMilliseconds,
+                logEnd: settings.mode.hasStore ? offset.logEnd : nil, spanLimit: settings.spanLimit,
                 metadataBytes: settings.metadataBytes))
     }
 

@@ -335,6 +335,8 @@ extension WorkerMachine {
     public var looksForSuspended: Bool { !suspended.isIdle }
     /// Partitions that were assigned and aren't read yet; nil: there are none.
     public var arriving: Int? { arrivals.isEmpty ? nil : arrivals.count }
+    /// Assigned partitions that aren't read, because the group's offset lies beyond the log's end and nothing shows why.
+    public var unexplainedPartitions: [Int32] { arrivals.unexplainedPartitions }
     /// Partitions whose part of the store is being opened.
     public var opening: [Int32] { restore.partitions.filter { restore.stage($0) == .opening } }
     /// Partitions that are restored from the changelog.

@@ -256,8 +256,10 @@ public struct WorkerMachine: ~Copyable {
     /// - Parameters:
     ///   - shard: the shard of the record's device.
     ///   - handle: the owner's handle; the machine keeps the handle when the record is held back.
+    ///   - milliseconds: time of the record since the epoch; 0: unknown, or too far ahead of the clock to be evidence.
     public mutating func accept(
-        partition: Int32, offset: Int64, bytes: Int, shard: Int, handle: UInt, at now: UInt64
+        partition: Int32, offset: Int64, bytes: Int, milliseconds: Int64, shard: Int, handle: UInt,
+        at now: UInt64
     ) -> RecordFate {
         self.now = max(self.now, now)
         guard let index = partitions.index(ofPartition: partition), !partitions[index].isEnding,
@@ -265,7 +267,7 @@ public struct WorkerMachine: ~Copyable {
         else { return .discard }
         responses.polled(bytes)
         let record = PartitionLifecycle.PolledRecord(
-            offset: offset, bytes: bytes, handle: handle, shard: shard)
+            offset: offset, bytes: bytes, milliseconds: milliseconds, handle: handle, shard: shard)
         guard !partitions[index].hasDeferredRecords else {
             partitions[index].deferRecord(record)
             return .deferred
@@ -280,7 +282,9 @@ public struct WorkerMachine: ~Copyable {
             return .discard
         }
         let fate: RecordFate
-        switch partitions[index].track(record.offset, bytes: record.bytes, at: now) {
+        switch partitions[index].track(
+            record.offset, bytes: record.bytes, milliseconds: record.milliseconds, at: now)
+        {
         case .tracked: fate = handed(record, index, isReplay: false)
         case .alreadyCompleted:
             counters.alreadyCompleted += 1
@@ -289,7 +293,7 @@ public struct WorkerMachine: ~Copyable {
             partitions[index].deferRecord(record)
             fate = .deferred
         case .outOfOrder:
-            guard let index = startOver(index, at: record.offset) else { return .discard }
+            guard let index = startOver(index, at: record) else { return .discard }
             return accept(record, index)
         }
         checkWindow(index)
@@ -314,13 +318,20 @@ public struct WorkerMachine: ~Copyable {
         followGate()
     }
 
-    /// Starts a partition over whose log went back. The topic was recreated, or the group's offsets were reset.
+    /// Starts a partition over whose log went back. The topic was recreated, or the group's offsets were reset. A log
+    /// that has only lost its end is left to the next assignment, which follows when all jobs in flight have ended.
     /// - Returns: the partition's new index; nil: the worker ends.
-    private mutating func startOver(_ index: Int, at offset: Int64) -> Int? {
+    private mutating func startOver(_ index: Int, at record: PartitionLifecycle.PolledRecord) -> Int? {
         followGate()
         let slot = partitions[index].slot
-        let partition = partitions[index].partition
+        let (partition, offset) = (partitions[index].partition, record.offset)
+        let newest = partitions[index].newestMilliseconds
         note(.logWentBack(partition, from: partitions[index].end, to: offset))
+        let isNew = newest > 0 && record.milliseconds > newest && settings.readsFromBeginning
+        guard isNew || transactions != nil else {
+            startOverInOrder(.tailLost(partition: partition))
+            return nil
+        }
         guard transactions == nil else {
             // Items of the store may have their outcomes in a transaction that is open or about to end. Nothing shows
             // which items do.

@@ -36,6 +36,18 @@ extension Intake {
             logger.warning(
                 "the partition's offsets went back; check whether its topic was deleted and recreated",
                 metadata: ["partition": "\(partition)", "from": "\(from)", "to": "\(to)"])
+        case .tailLost(let partition, let committed, let from):
+            logger.error(
+                "the partition's log has lost its end, as after an unclean leader election; reading goes on behind what was read",
+                metadata: [
+                    "partition": "\(partition)", "committed": "\(committed)", "from": "\(from)",
+                ])
+        case .offsetUnexplained(let partition, let committed, let logEnd):
+            logger.error(
+                "the partition is not read: the group's offset lies beyond the end of its log, and nothing shows whether the log is new or has lost its end; stop the workers and set the group's offset with kafka-consumer-groups --reset-offsets, or delete the offset",
+                metadata: [
+                    "partition": "\(partition)", "committed": "\(committed)", "log-end": "\(logEnd)",
+                ])
         case .secondOutcome(let partition, let offset):
             logger.error(
                 "a record has a second outcome",
@@ -196,6 +208,11 @@ extension Intake {
             return """
                 the offsets of partition \(partition) of the jobs topic went back because the topic was recreated or the \
                 group's offsets were reset; the worker restarts from the committed offsets so that no outcome is repeated
+                """
+        case .tailLost(let partition):
+            return """
+                the offsets of partition \(partition) of the jobs topic went back and its log isn't new, as after an unclean \
+                leader election; the worker ends what is in flight, commits, and starts over
                 """
         case .offsetTooHigh(let partition, let offset):
             return """

@@ -212,9 +212,11 @@ final class Intake: TimerHandler, @unchecked Sendable {
             watchFetching(count)
         }
         var bytes = 0
+        let latest = wallClockMilliseconds() + LogEvidence.clockTolerance
         for index in 0..<count {
             if index + 4 < count, let key = batch[index + 4].key { Prefetch.lines(of: key) }
-            bytes += accept(batch[index], before: index + 1 < count ? batch[index + 1] : nil)
+            bytes += accept(
+                batch[index], before: index + 1 < count ? batch[index + 1] : nil, latest: latest)
         }
         machine.polled(count, bytes: bytes)
         act()
@@ -292,14 +294,16 @@ final class Intake: TimerHandler, @unchecked Sendable {
         }
     }
 
-    /// Returns the bytes that the record counts for.
-    private func accept(_ record: ConsumedRecord, before next: ConsumedRecord?) -> Int {
+    /// - Parameter latest: milliseconds since the epoch; a later time of a record is no evidence of its log.
+    /// - Returns: the bytes that the record counts for.
+    private func accept(_ record: ConsumedRecord, before next: ConsumedRecord?, latest: Int64) -> Int {
         let bytes = record.countedBytes(before: next)
         let device = record.key.map { hasher.device(RecordKey.address(in: $0)) }
         let shard = shard(of: device, record.partition)
         let fate = machine.accept(
-            partition: record.partition, offset: record.offset, bytes: bytes, shard: shard,
-            handle: UInt(bitPattern: record.rawPointer), at: loop.now.nanoseconds)
+            partition: record.partition, offset: record.offset, bytes: bytes,
+            milliseconds: record.timestampMilliseconds > latest ? 0 : max(0, record.timestampMilliseconds),
+            shard: shard, handle: UInt(bitPattern: record.rawPointer), at: loop.now.nanoseconds)
         switch fate {
         case .hand(let slot, let isReplay):
             // Requests to the shards that must precede the record.
@@ -668,13 +672,19 @@ final class Intake: TimerHandler, @unchecked Sendable {
             var result: Result<[FetchedOffset], KafkaFault>
             do throws(KafkaError) {
                 let committed = try offsets.committed(partitions, timeoutMilliseconds: patience)
-                let ends = wantsLogEnds ? offsets.logEnds(of: partitions, timeoutMilliseconds: 1_000) : [:]
-                result = .success(
-                    committed.map {
-                        FetchedOffset(
-                            partition: $0.topicPartition.partition, offset: $0.offset, metadata: $0.metadata,
-                            logEnd: ends[$0.topicPartition])
-                    })
+                let logs = wantsLogEnds ? offsets.logEnds(of: partitions, timeoutMilliseconds: 1_000) : [:]
+                var fetched: [FetchedOffset] = []
+                for each in committed {
+                    let log = logs[each.topicPartition]
+                    var offset = FetchedOffset(
+                        partition: each.topicPartition.partition, offset: each.offset, metadata: each.metadata,
+                        logStart: log?.low ?? 0, logEnd: log?.high)
+                    if let evidence = offset.evidence {
+                        offset.answers = Self.answers(offsets, each.topicPartition, evidence)
+                    }
+                    fetched.append(offset)
+                }
+                result = .success(fetched)
             } catch {
                 result = .failure(KafkaFault(error))
             }
@@ -684,6 +694,20 @@ final class Intake: TimerHandler, @unchecked Sendable {
             }
         }
         if !isAccepted { machine.fetched(ticket, .failure(.partitionsLost), at: time) }
+    }
+
+    /// Asks what a log has before and after a time, because the group's offset lies beyond the log's end. Blocks.
+    private static func answers(
+        _ offsets: GroupOffsets, _ partition: TopicPartition, _ milliseconds: Int64
+    ) -> LogEvidence.Answers? {
+        do throws(KafkaError) {
+            let first = try offsets.offset(of: partition, from: 0, timeoutMilliseconds: 1_000)
+            let newer = try offsets.offset(
+                of: partition, from: milliseconds + 1, timeoutMilliseconds: 1_000)
+            return LogEvidence.Answers(first: first, newer: newer)
+        } catch {
+            return nil
+        }
     }
 
     private func assign(_ begins: [PartitionBegin]) {

@@ -24,6 +24,8 @@ public struct IntakeSnapshot: Sendable {
     public var opening: [Int32] = []
     /// Arriving partitions that are being restored from the changelog.
     public var restoring: [Int32] = []
+    /// Assigned partitions that aren't read, because the group's offset lies beyond the log's end and nothing shows why.
+    public var unexplained: [Int32] = []
     /// Records of the changelog restored since the start.
     public var restoredRecords = 0
     /// Records of the changelog that were skipped, because they aren't the store's or can't be read.
@@ -171,6 +173,7 @@ extension Intake {
         snapshot.arriving = machine.arriving
         snapshot.opening = machine.opening
         snapshot.restoring = machine.restoring
+        snapshot.unexplained = machine.unexplainedPartitions
         if let restorer {
             snapshot.restoredRecords = restorer.restored.load(ordering: .relaxed)
             snapshot.skippedRecords = restorer.skipped.load(ordering: .relaxed)

@@ -25,16 +25,36 @@ public final class GroupOffsets: @unchecked Sendable {
         }
     }
 
-    /// Returns the ends of the partitions' logs, one above their last offsets, without open transactions of producers.
-    /// Partitions whose leaders don't answer in time are missing. Blocks at most a second more than the given time.
+    /// Returns the first offsets and ends of the partitions' logs. An end is one above the last offset, without open
+    /// transactions of producers. Partitions whose leaders don't answer in time are missing. Blocks at most a second more than the given time.
     public func logEnds(
         of partitions: [TopicPartition], timeoutMilliseconds: Int32
-    ) -> [TopicPartition: Int64] {
+    ) -> [TopicPartition: Watermarks] {
         guard !partitions.isEmpty else { return [:] }
         let answers = try? whileOpen { () throws(KafkaError) in
             try Kafka.logEnds(client, partitions, timeoutMilliseconds)
         }
-        return (answers ?? [:]).compactMapValues { try? $0.get().high }
+        return (answers ?? [:]).compactMapValues { try? $0.get() }
+    }
+
+    /// Returns the partition's first offset whose record has this time or a later one, queried from the leader.
+    /// - Parameter milliseconds: time since the epoch.
+    /// - Returns: nil: the broker names no such record. The embedded cluster names none.
+    public func offset(
+        of partition: TopicPartition, from milliseconds: Int64, timeoutMilliseconds: Int32
+    ) throws(KafkaError) -> Int64? {
+        try whileOpen { () throws(KafkaError) in
+            // The offset stands for a time here (Kafka protocol, ListOffsets).
+            let list = PartitionList([
+                TopicPartitionOffset(partition, .offset(max(0, milliseconds)))
+            ])
+            let code = rd_kafka_offsets_for_times(client, list.pointer, timeoutMilliseconds)
+            guard code == RD_KAFKA_RESP_ERR_NO_ERROR else {
+                throw KafkaError(code, "read the offset of \(partition) by time")
+            }
+            if let error = list.firstError("read the offset by time of") { throw error }
+            return list.elements.first.flatMap { $0.offset >= 0 ? $0.offset : nil }
+        }
     }
 
     /// Wakes the client's broker threads by a small request to each partition's leader. A thread that has stopped fetching

@@ -118,7 +118,13 @@ final class FleetAuditor {
             committed.append(-1)
         }
         while jobsAt[job.partition].count < Int(job.offset) { jobsAt[job.partition].append(-1) }
-        jobsAt[job.partition].append(Int32(number))
+        if Int(job.offset) < jobsAt[job.partition].count {
+            // The log has lost its end. Workers that don't know yet, and commits of before, skip the record.
+            jobsAt[job.partition][Int(job.offset)] = Int32(number)
+            (jobs[number].isExempt, jobs[number].sharesKey) = (true, true)
+        } else {
+            jobsAt[job.partition].append(Int32(number))
+        }
         guard job.incarnation > 0 else { return }
         if unsettled[job.partition] != nil || unnoticed.contains(job.partition)
             || job.offset < skipped[job.partition] ?? 0
@@ -156,6 +162,24 @@ final class FleetAuditor {
         for number in jobsAt[partition].prefix(Int(start))
         where number >= 0 && jobs[Int(number)].committedAt == 0 {
             jobs[Int(number)].isExempt = true
+        }
+    }
+
+    /// By partition: lowest end that its log has lost records to.
+    private var shortest: [Int: Int64] = [:]
+
+    /// Notes what had ended before a log loses its end. Records of the end may be lost.
+    func losesTail(_ partition: Int, from end: Int64, _ world: FleetWorld, _ jobs: inout [FleetJob]) {
+        shortest[partition] = min(shortest[partition] ?? .max, end)
+        for (offset, number) in jobsAt[partition].enumerated() where number >= 0 {
+            let job = jobs[Int(number)]
+            if offset >= end {
+                (jobs[Int(number)].isExempt, jobs[Int(number)].sharesKey) = (true, true)
+            } else if job.outcomes > 0, job.committedAt > 0, !job.isExempt,
+                !world.isKept(Int(number), of: partition)
+            {
+                jobs[Int(number)].isSettled = true
+            }
         }
     }
 
@@ -206,6 +230,10 @@ final class FleetAuditor {
         if wall >= job.facts.expirationMilliseconds {
             world.broken(
                 .neverLate, "job \(number) is sent \(wall - job.facts.expirationMilliseconds) ms late")
+        }
+        if job.isSettled {
+            world.broken(
+                .noDuplicate, "job \(number) is sent again, because its log has lost its end")
         }
         let isCutOff = world.kafka.isCutOff(process.client)
         for other in world.living where other !== process && !job.isExempt && !isCutOff {
@@ -339,7 +367,7 @@ final class FleetAuditor {
             }
             return
         }
-        if change.offset < before, !unnoticed.contains(partition) {
+        if change.offset < min(before, shortest[partition] ?? .max), !unnoticed.contains(partition) {
             return world.broken(
                 .watermark,
                 "the offset of partition \(partition) goes back from \(before) to \(change.offset)")
@@ -364,7 +392,7 @@ final class FleetAuditor {
         guard jobsAt[partition][offset] >= 0 else { return }
         let change = jobs[Int(jobsAt[partition][offset])]
         guard change.kind == .tokenChanged, !change.isExempt, world.scenario.mode != .transactions,
-            logsBefore.isEmpty,
+            logsBefore.isEmpty, shortest.isEmpty,
             let left = world.stranded(partition, change.token, before: Int64(offset), jobs)
         else { return }
         world.broken(

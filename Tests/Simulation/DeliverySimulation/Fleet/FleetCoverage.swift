@@ -159,7 +159,8 @@ public enum FleetMilestone: Int, CaseIterable, Sendable {
     // Notes of the worker.
     case takeOverFailed, restoreInterrupted, pausedForWindow, pausedForShare, pausedForLimit, commitFailed,
         lastCommitFailed, lastOffsetsUnsafe, transactionAborted, lastTransactionOpen, storeFailed, storeWorks,
-        membershipInDoubt, drainDeadline, failed, stopsAtOnce, partitionLost, secondOutcome, logWentBack
+        membershipInDoubt, drainDeadline, failed, stopsAtOnce, partitionLost, secondOutcome, logWentBack,
+        tailLost, offsetUnexplained
     // Orders of the worker.
     case relieved, checkpoint, membershipAsked, commitHeld, dueHanded, suspendedHanded, removedFromStore
     // The order of records.

@@ -12,7 +12,8 @@ import DeliveryCore
 /// - `order: failed`: the model's producer refuses a record for its size alone, and without its value it fits.
 /// - `milestone takeIn`: the simulated shard learns of a partition's begin before it gets the partition's first record.
 /// - `milestone discarded`: the model of Kafka returns no record of a revoked partition.
-/// - `milestone failed`: no failure of the model is lasting, and only lasting failures end a worker in order.
+/// - `milestone failed`: no failure of the model is lasting. Only lasting failures, and logs that lose their ends, end a
+///   worker in order.
 /// - `milestone secondOutcome`: a producer without faults of its own reports an outcome once.
 /// The check is for other producers.
 public struct FleetExpectation: Sendable {

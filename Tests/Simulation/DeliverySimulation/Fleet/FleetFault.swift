@@ -4,8 +4,8 @@ public enum FleetFault: UInt8, CaseIterable, Hashable, Sendable {
         failingDisk, powerLoss, lostDisk
     /// APNs refuses the credential, takes all tokens for wrong, or can't be reached by one worker.
     case refusedCredential, wrongTokens, lostPool
-    /// The jobs topic gets another partition, loses its oldest records, or is deleted and made anew.
-    case growth, retention, recreation
+    /// The jobs topic gets another partition, loses its oldest or its newest records, or is deleted and made anew.
+    case growth, retention, lostTail, recreation
     /// Single failures, of the disk and of the changelog's reader, and answers of Kafka that are lost.
     case failedOrder, lostAnswer
     case badAnswer, presence, tokenChange, cancel, invalidRecord

@@ -45,8 +45,10 @@ struct FleetJob {
     var isExempt = false
     /// Whether the jobs topic was recreated since.
     var isBeforeNewLog = false
-    /// Whether a job of an earlier or later log has the same key in the store.
+    /// Whether a job of an earlier or later log has, or may get, the same key in the store.
     var sharesKey = false
+    /// Whether the job had ended for good when its log lost its end.
+    var isSettled = false
 }
 
 /// A record that a worker has produced.

@@ -42,6 +42,10 @@ final class FleetWorld {
     private let bounds: FleetLimits
     /// APNs takes all device tokens for wrong.
     private var takesTokensForWrong = false
+    /// By partition that has lost its end: where its log ended then.
+    private var tails: [Int: Int64] = [:]
+    /// By partition: nanoseconds at which an operator sets the group's offset.
+    private var resets: [Int: UInt64] = [:]
 
     /// A machine that runs one worker after the other.
     struct FleetHost {
@@ -114,7 +118,16 @@ final class FleetWorld {
     // MARK: Time
 
     /// Milliseconds since the epoch, by a true clock.
-    var trueMilliseconds: Int64 { 1_700_000_000_000 + Int64(now / 1_000_000) }
+    var trueMilliseconds: Int64 { Self.milliseconds(at: now) }
+
+    private static let epoch: Int64 = 1_700_000_000_000
+
+    static func milliseconds(at time: UInt64) -> Int64 { epoch + Int64(time / 1_000_000) }
+
+    /// Returns the first nanosecond of a millisecond.
+    static func nanoseconds(of milliseconds: Int64) -> UInt64 {
+        UInt64(max(0, milliseconds - epoch)) * 1_000_000
+    }
 
     func wallMilliseconds(_ host: Int) -> Int64 { trueMilliseconds + hosts[host].clockError }
 
@@ -190,6 +203,7 @@ final class FleetWorld {
         repeat {
             now = min(end, now + 40_000_000)
             kafka.advance(to: now)
+            if !resets.isEmpty { resetOffsets() }
             for host in hosts.indices {
                 if let process = hosts[host].process, process.isRunning {
                     let first = draw.below(process.actors)
@@ -424,6 +438,7 @@ final class FleetWorld {
         case .lostPool: togglePool(host)
         case .growth: growJobs()
         case .retention: retainJobs()
+        case .lostTail: loseTail()
         case .recreation: makeJobsAnew()
         case .failedOrder, .lostAnswer, .badAnswer, .presence, .tokenChange, .cancel, .invalidRecord, .pause,
             .window, .erase:
@@ -451,6 +466,7 @@ final class FleetWorld {
         case 104..<106: .lostPool
         case 106: .growth
         case 107: .retention
+        case 108: .lostTail
         default: .recreation
         }
     }
@@ -474,10 +490,44 @@ final class FleetWorld {
         kafka.retain(.jobs, partition, from: start)
     }
 
+    /// Takes the end of a partition's log, as an unclean election does.
+    private func loseTail() {
+        let partition = draw.below(kafka.partitionCount(.jobs))
+        let log = kafka.log(.jobs, partition)
+        guard log.end > log.start, jobsMadeAnewAt == 0 else { return }
+        let end = log.end - Int64(draw.among(1...Int(min(20, log.end - log.start))))
+        note("partition # loses its records from # on", partition, Int(end))
+        audit()
+        auditor.losesTail(partition, from: end, self, &jobs)
+        tails[partition] = end
+        kafka.loseTail(.jobs, partition, from: end)
+        // The election takes a while.
+        pass(1_000_000)
+    }
+
+    /// Has an operator set a group's offset that nothing explains.
+    func asksOperator(_ partition: Int) {
+        guard resets[partition] == nil else { return }
+        resets[partition] = now + UInt64(draw.below(20_000)) * 1_000_000
+    }
+
+    private func resetOffsets() {
+        for (partition, time) in resets.sorted(by: { $0.key < $1.key }) where time <= now {
+            resets[partition] = nil
+            guard living.contains(where: { $0.machine.unexplainedPartitions.contains(Int32(partition)) })
+            else { continue }
+            let offset = tails[partition] ?? 0
+            note("an operator sets the offset of partition # to #", partition, Int(offset))
+            kafka.setOffset(.init(partition: partition, offset: offset), .outside)
+        }
+    }
+
     /// Stores, changelog and outcomes stay.
     private func makeJobsAnew() {
         // Once is enough, because each new log makes skipped records harder to identify.
-        guard kafka.log(.jobs, 0).incarnation == 0 else { return }
+        guard kafka.log(.jobs, 0).incarnation == 0, tails.isEmpty else { return }
+        // Records of the new log are younger than all of the old log.
+        pass(1_000_000)
         note("the jobs topic is made anew")
         jobsMadeAnewAt = now
         for number in jobs.indices { jobs[number].isBeforeNewLog = true }

@@ -110,6 +110,8 @@ extension WorkerProcess {
         case .failed: milestone = .failed
         case .stopsAtOnce: milestone = .stopsAtOnce
         case .secondOutcome: milestone = .secondOutcome
+        case .tailLost: milestone = .tailLost
+        case .offsetUnexplained: milestone = .offsetUnexplained
         case .partitionsRevoked(_, let isLost):
             guard isLost else { return }
             milestone = .partitionLost

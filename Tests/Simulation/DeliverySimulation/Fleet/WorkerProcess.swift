@@ -296,8 +296,8 @@ final class WorkerProcess {
         hasGoneBack = []
         let shard = shardIndex(ofHash: world.keys[record.key].low, shards: shards.count)
         let fate = machine.accept(
-            partition: Int32(record.partition), offset: record.offset, bytes: Self.recordBytes, shard: shard,
-            handle: UInt(job), at: world.now)
+            partition: Int32(record.partition), offset: record.offset, bytes: Self.recordBytes,
+            milliseconds: FleetWorld.milliseconds(at: record.appendedAt), shard: shard, handle: UInt(job), at: world.now)
         switch fate {
         case .hand(let slot, let isReplay):
             world.coverage.reached(isReplay ? .replayed : .handed)
@@ -357,16 +357,25 @@ final class WorkerProcess {
         case .fetchedCommitted(let reference, let offsets, let failure):
             guard let index = fetches.firstIndex(where: { $0.reference == reference }) else { break }
             let ticket = fetches.remove(at: index).ticket
-            let fetched = offsets.map {
-                FetchedOffset(
-                    partition: Int32($0.partition), offset: $0.offset < 0 ? nil : $0.offset,
-                    metadata: $0.metadata,
-                    logEnd: world.chance(900) ? kafka.lastStableOffset(.jobs, $0.partition) : nil)
-            }
+            let fetched = offsets.map { self.fetched($0) }
             machine.fetched(ticket, failure.map { .failure(.of($0)) } ?? .success(fetched), at: now)
         case .listed, .outOfRange: break
         }
         act()
+    }
+
+    private func fetched(_ committed: KafkaModel.CommittedOffset) -> FetchedOffset {
+        let partition = committed.partition
+        var fetched = FetchedOffset(
+            partition: Int32(partition), offset: committed.offset < 0 ? nil : committed.offset,
+            metadata: committed.metadata, logStart: kafka.firstOffset(.jobs, partition),
+            logEnd: world.chance(900) ? kafka.lastStableOffset(.jobs, partition) : nil)
+        // Questions by time can have no answer.
+        guard let evidence = fetched.evidence, world.chance(800) else { return fetched }
+        fetched.answers = .init(
+            first: kafka.firstOffset(.jobs, partition, after: 0),
+            newer: kafka.firstOffset(.jobs, partition, after: FleetWorld.nanoseconds(of: evidence + 1) - 1))
+        return fetched
     }
 
     private func take(_ report: KafkaModel.Report) {
@@ -599,6 +608,11 @@ final class WorkerProcess {
             noticedAt[Int(partition)] = world.now
             world.coverage.reached(.logWentBack)
             world.note("process # sees that partition # went back", serial, Int(partition))
+        case .tailLost(let partition, _, let from):
+            world.note("process # goes on in partition # at #", serial, Int(partition), Int(from))
+        case .offsetUnexplained(let partition, _, _):
+            world.note("process # doesn't read partition #", serial, Int(partition))
+            world.asksOperator(Int(partition))
         case .invariantBroken(let text): world.broken(.sound, "process \(serial): \(text)")
         case .transactionAborted: world.note("process # has aborted a transaction", serial)
         case .secondOutcome(let partition, let offset):

@@ -140,6 +140,17 @@ extension KafkaModel {
         log.removeFirst(log.index(of: start))
     }
 
+    /// Takes the log's end, as an election of a leader that lacks records does.
+    func loseTail(_ topic: Topic, _ partition: Int, from offset: Int64) {
+        let log = log(topic, partition)
+        guard offset >= log.start, offset < log.end else { return }
+        log.entries.removeSubrange(log.index(of: offset)...)
+        log.end = offset
+        log.stableCount = min(log.stableCount, log.entries.count)
+        log.layout &+= 1
+        if !log.waiters.isEmpty, !log.isAway { wakeReaders(log) }
+    }
+
     /// Runs a cleaner up to an offset, or a drawn one; the newest record of each key stays.
     func compact(_ topic: Topic, _ partition: Int, below offset: Int64? = nil) {
         let log = log(topic, partition)
@@ -208,6 +219,11 @@ extension KafkaModel {
 
     func firstOffset(_ topic: Topic, _ partition: Int) -> Int64 { log(topic, partition).start }
     func endOffset(_ topic: Topic, _ partition: Int) -> Int64 { log(topic, partition).end }
+    /// Returns the first offset of a record that was appended after a time in nanoseconds.
+    func firstOffset(_ topic: Topic, _ partition: Int, after time: UInt64) -> Int64? {
+        log(topic, partition).entries.first { $0.appendedAt > time && !$0.isMarker }?.offset
+    }
+
     func lastStableOffset(_ topic: Topic, _ partition: Int) -> Int64 { log(topic, partition).lastStable }
 
     /// The observers' feed of one partition.
