@@ -151,6 +151,11 @@ enum TraceDocument {
             )
         case .coalescing:
             return ("coalescing", "waits for a newer push of its collapse identifier\(end)")
+        case .catchingUp:
+            return (
+                "catching-up",
+                "waits until the uncommitted records of its partition are read, because a newer push may be among them"
+            )
         case .retrying: return ("retrying", "waits for its next attempt\(next)")
         case .scheduled: return ("scheduled", "waits for its deliver-at\(next)")
         case .held(.presumedOffline):

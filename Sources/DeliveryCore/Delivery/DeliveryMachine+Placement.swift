@@ -23,6 +23,7 @@ extension DeliveryMachine {
             return delay(slot, state, until: item.pointee.notBefore, at: now)
         }
         if mustHold(slot) { return hold(slot, at: now) }
+        if awaitsCatchUp(slot) { return waitForCatchUp(slot, at: now) }
         if let until = heldByServer(slot, at: now) { return delay(slot, .retrying, until: until, at: now) }
         if isUnavailable(item.pointee.pool) { return waitForPool(slot, at: now) }
         if openCircuits > 0, !circuitAdmits(slot) { return waitForCircuit(slot, at: now) }
@@ -35,7 +36,7 @@ extension DeliveryMachine {
     }
 
     /// Sets a waiting state outside of the scheduler. A probe in such a state reports nothing about its topic.
-    private mutating func setWaiting(_ slot: UInt32, _ state: ItemState) {
+    mutating func setWaiting(_ slot: UInt32, _ state: ItemState) {
         setState(slot, state)
         if openCircuits > 0 { probeLeft(slot) }
     }

@@ -160,6 +160,9 @@ extension DeliveryMachine {
         endingPartitions.remove(partition)
     }
 
+    /// Ends a partition, of which no item is left but those in flight.
+    public mutating func end(partition: UInt16) { catchingUp.remove(partition) }
+
     /// Drops items that aren't in flight: those of a revoked partition, or all items when `partition` is nil, to
     /// drain. Kafka or the store still has these items. Items in flight get their outcomes, or are dropped when they
     /// fail.

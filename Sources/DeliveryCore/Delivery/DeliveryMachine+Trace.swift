@@ -12,6 +12,8 @@ public enum PendingCause: Equatable, Sendable {
     case deviceLimited
     /// Waits for a successor, during the app's coalesce window.
     case coalescing
+    /// Waits until the partition's uncommitted records are read, because a newer push may be among them.
+    case catchingUp
     /// Waits before its next attempt.
     case retrying
     /// Waits for its `deliver-at`.
@@ -93,6 +95,7 @@ extension DeliveryMachine {
         case .inFlight: return (.inFlight, nil)
         case .blocked: return (.blocked(behind: item.pointee.peer), nil)
         case .deviceLimited: return (.deviceLimited, nil)
+        case .coalescing where awaitsCatchUp(slot): return (.catchingUp, nil)
         case .coalescing: return (.coalescing, timerEnd(slot, at: now))
         case .retrying: return (.retrying, timerEnd(slot, at: now))
         case .scheduled: return (.scheduled, item.pointee.deliverAt)

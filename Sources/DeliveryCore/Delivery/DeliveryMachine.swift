@@ -66,6 +66,8 @@ public struct DeliveryMachine: ~Copyable {
     var moves: [UInt32: Move] = [:]
     /// Partitions that are being revoked: failed items aren't retried here.
     var endingPartitions: Set<UInt16> = []
+    /// Partitions whose uncommitted records are still being read: nothing of them is sent.
+    var catchingUp: Set<UInt16> = []
     var isDraining = false
     var sweepCursor = 0
     var sweptAt: UInt64 = 0

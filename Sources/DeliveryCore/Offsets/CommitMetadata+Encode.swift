@@ -39,7 +39,8 @@ extension CommitMetadata {
         guard runs.kept > 0 || bitmap.kept > 0 || !evidence.isEmpty else { return "" }
         let isEqual = runs.kept == bitmap.kept
         let useRuns =
-            runs.kept > bitmap.kept || isEqual && (!evidence.isEmpty || runs.bytes.count <= bitmap.bytes.count)
+            runs.kept > bitmap.kept
+            || isEqual && (!evidence.isEmpty || runs.bytes.count <= bitmap.bytes.count)
         return useRuns
             ? text(form: Self.runs, body: head + runs.bytes + evidence)
             : text(form: Self.bitmap, body: head + bitmap.bytes)

@@ -27,6 +27,11 @@ extension ShardMachine {
         return handle
     }
 
+    /// Ends the waiting push that is older than a push whose record is complete. ``replayed(_:)`` follows.
+    public mutating func outdate(by facts: PushFacts, at now: DeliveryTime) {
+        delivery.outdate(by: facts, at: now)
+    }
+
     /// Records that a complete record has had its effect once more. From here on the record takes no room.
     public mutating func replayed(_ place: RecordPlace) {
         freed(place.partitionSlot)

@@ -290,8 +290,17 @@ public struct ShardMachine: ~Copyable {
         delivery.begin(partition: slot)
     }
 
+    /// Sends nothing of a partition that begins next, until ``endCatchUp(_:at:)``.
+    public mutating func beginCatchUp(_ slot: UInt16) { delivery.beginCatchUp(partition: slot) }
+
+    /// Sends the pushes of a partition, because its uncommitted records were handed in.
+    public mutating func endCatchUp(_ slot: UInt16, at now: DeliveryTime) {
+        delivery.endCatchUp(partition: slot, at: now)
+    }
+
     /// Ends a partition: no more of its items are put in the store or loaded.
     public mutating func endPartition(_ slot: UInt16) {
+        delivery.end(partition: slot)
         settling.removeAll { $0 == slot }
         releasing.removeAll { $0 == slot }
         guard hasStore else { return }

@@ -170,8 +170,8 @@ struct PartitionArrivals: Sendable {
             let stops = Set(stopped.map(\.partition))
             found.removeAll { stops.contains($0.partition) }
             for offset in found { entries[offset.partition] = nil }
-            for partition in current where entries[partition]?.stage == .fetching && !stops.contains(partition)
-            {
+            for partition in current
+            where entries[partition]?.stage == .fetching && !stops.contains(partition) {
                 entries[partition]!.nextAttempt = now + Self.delay(entries[partition]!.failures)
                 entries[partition]!.failures += 1
             }

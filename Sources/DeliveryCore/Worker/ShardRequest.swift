@@ -52,6 +52,10 @@ public enum ShardRequest: Sendable, Equatable {
     /// above `readThrough`, from offset `earlierFrom` on, are of an earlier log of the topic. `earlierFrom` `.max`:
     /// there are none.
     case begin(slot: UInt16, partition: Int32, readThrough: Int64, earlierFrom: Int64, committed: Int64)
+    /// Nothing of the partition that begins next in this slot is sent before ``caughtUp(slot:)``.
+    case catchUp(slot: UInt16)
+    /// The partition's uncommitted records were handed out before, as far as there is room.
+    case caughtUp(slot: UInt16)
     /// Gives back the jobs that aren't in flight; ``ShardReport/abandoned(_:)`` follows.
     case abandon(slots: [UInt16], isLost: Bool)
     /// ``ShardReport/settled(slot:)`` follows when nothing of the partition is in flight or awaits its removal. All

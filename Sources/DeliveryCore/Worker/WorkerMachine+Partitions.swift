@@ -118,7 +118,7 @@ extension WorkerMachine {
             beginPartition(
                 PartitionLifecycle(
                     partition: offset.partition, restartingAt: from, spanLimit: settings.spanLimit,
-                    metadataBytes: settings.metadataBytes))
+                    metadataBytes: settings.metadataBytes), catchUpEnd: catchUpEnd(offset))
             return
         case .shorter(let from):
             counters.lostTails += 1
@@ -127,7 +127,7 @@ extension WorkerMachine {
                 PartitionLifecycle(
                     partition: offset.partition, shortenedTo: from,
                     newestMilliseconds: decoded.newestMilliseconds, spanLimit: settings.spanLimit,
-                    metadataBytes: settings.metadataBytes))
+                    metadataBytes: settings.metadataBytes), catchUpEnd: catchUpEnd(offset))
             return
         case .same, .unknown: break
         }
@@ -137,19 +137,27 @@ extension WorkerMachine {
                 begin: offset.offset.map { .init(offset: $0, metadata: offset.metadata) },
                 completed: decoded.completed, newestMilliseconds: decoded.newestMilliseconds,
                 logEnd: settings.mode.hasStore ? offset.logEnd : nil, spanLimit: settings.spanLimit,
-                metadataBytes: settings.metadataBytes))
+                metadataBytes: settings.metadataBytes), catchUpEnd: catchUpEnd(offset))
     }
 
     /// Begins to take records of a partition.
+    /// - Parameter catchUpEnd: offset up to which records are read before anything is sent; nil: nothing lies ahead.
     /// - Returns: the partition's index; nil: too many partitions are assigned, and the worker ends.
     @discardableResult
-    mutating func beginPartition(_ state: consuming PartitionLifecycle) -> Int? {
+    mutating func beginPartition(
+        _ state: consuming PartitionLifecycle, catchUpEnd: Int64? = nil
+    ) -> Int? {
         guard let index = partitions.insert(state) else {
             fail(.other("more than 65,000 partitions are assigned to this worker; start more workers"), nil)
             return nil
         }
         stopped[partitions[index].partition] = nil
         gate.add(index)
+        if let catchUpEnd {
+            catchUps[partitions[index].partition] = CatchUp(
+                end: catchUpEnd, deadline: now + CatchUp.patience)
+            act(.requestAll(.catchUp(slot: partitions[index].slot)))
+        }
         act(.requestAll(partitions[index].beginRequest))
         guard settings.mode.hasStore else { return index }
         let slot = partitions[index].slot

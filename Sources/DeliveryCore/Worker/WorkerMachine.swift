@@ -128,6 +128,8 @@ public struct WorkerMachine: ~Copyable {
     public internal(set) var counters = IntakeCounters()
 
     var arrivals: PartitionArrivals
+    /// Partitions of which nothing is sent before they were read to an end.
+    var catchUps: [Int32: CatchUp] = [:]
     var revocation: Revocation?
     /// True once all assigned partitions were read, until the group considers the worker lost.
     public internal(set) var isAssigned = false
@@ -314,6 +316,7 @@ public struct WorkerMachine: ~Copyable {
     ///   - bytes: their bytes.
     public mutating func polled(_ records: Int, bytes: Int) {
         gate.polled(records, bytes: bytes)
+        endCatchUps()
         leaveResponses()
         followGate()
     }
@@ -353,6 +356,7 @@ public struct WorkerMachine: ~Copyable {
     mutating func remove(_ index: Int) -> Bool {
         discardDeferred(index)
         let slot = partitions[index].slot
+        catchUps[partitions[index].partition] = nil
         act(.requestAll(.end(slots: [slot])))
         refusals.forget(slot)
         due.removePartition(slot)
@@ -717,6 +721,7 @@ public struct WorkerMachine: ~Copyable {
         afterProgress()
         guard drain.phase == .running else { return }
         advanceGate()
+        endCatchUps()
         leaveResponses()
         relieveFullWindows()
         scanForDue(time)

@@ -67,6 +67,12 @@ extension Intake {
             logger.error(
                 "an invariant of the worker is broken; report this as a bug, and restart the worker when convenient",
                 metadata: ["state": "\(problem)"])
+        case .catchUpCut(let partition, let readTo, let logEnd):
+            logger.info(
+                "pushes are sent before all uncommitted records of the partition were read, because there is no room for more or reading took too long",
+                metadata: [
+                    "partition": "\(partition)", "read-to": "\(readTo)", "log-end": "\(logEnd)",
+                ])
         case .pausedForWindow, .pausedForShare, .pausedForLimit: logPause(note)
         case .partitionStopped(let partition, let offset, let topic, let fault):
             logger.error(

@@ -554,6 +554,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         case .statistics(let text): note(statistics: text, of: "consumer")
         case .endOfPartition(let partition, let offset):
             readPositions.reachedEnd(partition.partition, offset, now: wallClockMilliseconds())
+            machine.reachedEnd(partition: partition.partition, offset: offset)
         }
         act()
     }
@@ -677,7 +678,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
                 for each in committed {
                     let log = logs[each.topicPartition]
                     var offset = FetchedOffset(
-                        partition: each.topicPartition.partition, offset: each.offset, metadata: each.metadata,
+                        partition: each.topicPartition.partition, offset: each.offset,
+                        metadata: each.metadata,
                         logStart: log?.low ?? 0, logEnd: log?.high)
                     if let evidence = offset.evidence {
                         offset.answers = Self.answers(offsets, each.topicPartition, evidence)

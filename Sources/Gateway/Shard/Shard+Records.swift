@@ -67,10 +67,8 @@ extension Shard {
         }
         switch job {
         case .push(let push):
-            if incoming.isReplay {
-                push.release()
-                return replayed(incoming)
-            }
+            // Waits for nothing: the store's item of the same record would take its place.
+            if incoming.isReplay { return outdate(by: push, incoming) }
             if !isLoaded,
                 let handle = machine.mustWait(push: incoming.device, incoming.place, push.delivery)
             {
@@ -110,6 +108,26 @@ extension Shard {
     }
 
     // MARK: Pushes
+
+    /// Ends an older push that waits, because this push was complete before and may have been sent. Frees the record.
+    private func outdate(by push: PushJob, _ incoming: IncomingRecord) {
+        if let route = route(of: push) {
+            let record = incoming.record
+            let job = Job(
+                push: push, record: record, target: route.target, polledMilliseconds: wallMilliseconds,
+                partition: record.partition, offset: record.offset, heldBytes: Int(incoming.bytes),
+                pool: route.pool, app: route.app, responseRound: responseRound)
+            machine.outdate(by: facts(of: job, route, incoming.device, incoming.place), at: now)
+            machine.replayed(incoming.place)
+            free(job)
+            act()
+        } else {
+            push.release()
+            machine.replayed(incoming.place)
+            free(incoming)
+        }
+        askForTurnEnd()
+    }
 
     /// Returns true and frees the record when the record is complete. Its item was moved before the worker crashed, or
     /// was in the store and has ended meanwhile.

@@ -9,6 +9,12 @@ extension Shard {
     func perform(_ request: ShardRequest) {
         switch request {
         case .begin(let slot, let partition, _, _, _): beginPartition(slot, partition)
+        case .catchUp(let slot): machine.beginCatchUp(slot)
+        case .caughtUp(let slot):
+            // Newer records may be in the ring.
+            readAllRecords()
+            machine.endCatchUp(slot, at: now)
+            act()
         case .abandon(let slots, let isLost):
             report(.abandoned(slots.map { SlotCount(slot: $0, count: abandon($0, isLost: isLost)) }))
         case .settle(let slot): machine.settle(slot)

@@ -15,8 +15,8 @@ final class FleetAuditor {
     private var jobsAt: [[Int32]] = []
     /// The group's offset, by partition.
     private var committed: [Int64] = []
-    /// By identity: the newest job that was pushed, and the assignment that has pushed it.
-    private var newest: [Identity: (job: Int, assignment: Int)] = [:]
+    /// By identity: the newest job that was pushed, the assignment that has pushed it first, and when.
+    private var newest: [Identity: (job: Int, assignment: Int, time: UInt64)] = [:]
     /// Jobs that a transaction's offsets cover while their outcomes aren't visible yet, and since when.
     private var owed: [(job: Int, since: UInt64)] = []
 
@@ -254,16 +254,19 @@ final class FleetAuditor {
         // A moved push meets pushes of other partitions, in no order of their offsets. After a crash a moved push is
         // sent under its old token, when its record is read before the change is.
         if token == job.token, !world.scenario.sharesNothing, !world.movedJobs.contains(number) {
-            checkOrder(number, job, process.serial << 16 | Int(slot), world)
+            checkOrder(number, job, process, process.serial << 16 | Int(slot), world)
         }
     }
 
-    private func checkOrder(_ number: Int, _ job: FleetJob, _ assignment: Int, _ world: FleetWorld) {
+    private func checkOrder(
+        _ number: Int, _ job: FleetJob, _ process: WorkerProcess, _ assignment: Int, _ world: FleetWorld
+    ) {
         guard job.facts.collapseKey != 0, !job.isExempt else { return }
         let identity = Identity(
             token: job.token, partition: job.partition, collapse: job.facts.collapseKey)
         guard let last = newest[identity], last.job > number else {
-            newest[identity] = (number, assignment)
+            if newest[identity]?.job != number { newest[identity] = (number, assignment, world.now) }
+            if newest[identity]?.job == number { newest[identity]!.assignment = assignment }
             return
         }
         let newer = world.jobs[last.job]
@@ -272,7 +275,12 @@ final class FleetAuditor {
         let isPast =
             newer.committedAt > 0 && !newer.isExempt && !newer.isRefused
             && (!world.scenario.mode.hasStore || world.scenario.mode == .transactions)
-        if last.assignment == assignment || isPast {
+        // The newer push was read before anything was sent, unless there was no room or no time.
+        let assigned = process.assigned(job.partition)
+        let isRead =
+            last.time < assigned && (newer.committedAt == 0 || newer.committedAt > assigned)
+            && !newer.isExempt && !process.cutCatchUps.contains(job.partition)
+        if last.assignment == assignment || isPast || isRead {
             world.broken(.newestWins, "job \(number) is sent after \(last.job)")
         }
     }

@@ -160,7 +160,7 @@ public enum FleetMilestone: Int, CaseIterable, Sendable {
     case takeOverFailed, restoreInterrupted, pausedForWindow, pausedForShare, pausedForLimit, commitFailed,
         lastCommitFailed, lastOffsetsUnsafe, transactionAborted, lastTransactionOpen, storeFailed, storeWorks,
         membershipInDoubt, drainDeadline, failed, stopsAtOnce, partitionLost, secondOutcome, logWentBack,
-        tailLost, offsetUnexplained
+        tailLost, offsetUnexplained, catchUpCut
     // Orders of the worker.
     case relieved, checkpoint, membershipAsked, commitHeld, dueHanded, suspendedHanded, removedFromStore
     // The order of records.

@@ -17,7 +17,11 @@ extension ShardProcess {
             write(.deadLetters, Held(job: record.job, slot: record.slot, offset: record.offset), nil)
             process.bytesHeld -= WorkerProcess.recordBytes
         case .push:
-            if record.isReplay { return replayed(record) }
+            if record.isReplay {
+                machine.outdate(by: facts(record, job), at: now)
+                act()
+                return replayed(record)
+            }
             if !isLoaded,
                 let handle = machine.mustWait(push: world.keys[job.token], record.place, job.facts.delivery)
             {
@@ -132,10 +136,15 @@ extension ShardProcess {
         act(newToken: pastTokens[number])
     }
 
-    private func admit(_ record: Incoming, _ job: FleetJob) {
+    private func facts(_ record: Incoming, _ job: FleetJob) -> PushFacts {
         var facts = job.facts
         facts.partition = record.slot
         facts.offset = record.offset
+        return facts
+    }
+
+    private func admit(_ record: Incoming, _ job: FleetJob) {
+        let facts = facts(record, job)
         let copy = Held(job: record.job, slot: record.slot, offset: record.offset, address: job.token)
         let settlement = machine.admit(facts, at: now)
         observe(settlement, 0)

@@ -174,6 +174,11 @@ final class ShardProcess {
     private func perform(_ request: ShardRequest) {
         switch request {
         case .begin: world.broken(.sound, "a partition begins without its part of the store")
+        case .catchUp(let slot): machine.beginCatchUp(slot)
+        case .caughtUp(let slot):
+            takeRecords()
+            machine.endCatchUp(slot, at: now)
+            act()
         case .abandon(let slots, let isLost):
             process.report(
                 number,

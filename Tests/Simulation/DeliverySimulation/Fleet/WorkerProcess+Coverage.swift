@@ -110,6 +110,7 @@ extension WorkerProcess {
         case .failed: milestone = .failed
         case .stopsAtOnce: milestone = .stopsAtOnce
         case .secondOutcome: milestone = .secondOutcome
+        case .catchUpCut: milestone = .catchUpCut
         case .tailLost: milestone = .tailLost
         case .offsetUnexplained: milestone = .offsetUnexplained
         case .partitionsRevoked(_, let isLost):

@@ -36,6 +36,8 @@ final class WorkerProcess {
     /// Watermarks of the partitions that the worker owned at its clean end.
     private var lastWatermarks: [Int32: Int64] = [:]
     private var endedAt = UInt64.max
+    /// Partitions of which something may be sent before their uncommitted records were read.
+    private(set) var cutCatchUps: Set<Int> = []
     /// Nanoseconds at which partitions were assigned last.
     private var assignedAt: [Int32: UInt64] = [:]
     /// Bytes of the records that the process holds.
@@ -297,7 +299,8 @@ final class WorkerProcess {
         let shard = shardIndex(ofHash: world.keys[record.key].low, shards: shards.count)
         let fate = machine.accept(
             partition: Int32(record.partition), offset: record.offset, bytes: Self.recordBytes,
-            milliseconds: FleetWorld.milliseconds(at: record.appendedAt), shard: shard, handle: UInt(job), at: world.now)
+            milliseconds: FleetWorld.milliseconds(at: record.appendedAt), shard: shard, handle: UInt(job),
+            at: world.now)
         switch fate {
         case .hand(let slot, let isReplay):
             world.coverage.reached(isReplay ? .replayed : .handed)
@@ -328,6 +331,7 @@ final class WorkerProcess {
         case .assigned(let set):
             for partition in set {
                 assignedAt[Int32(partition)] = now
+                cutCatchUps.remove(partition)
                 incarnations[partition] = nil
             }
             machine.assigned(set.map { Int32($0) }, at: now)
@@ -613,6 +617,9 @@ final class WorkerProcess {
         case .offsetUnexplained(let partition, _, _):
             world.note("process # doesn't read partition #", serial, Int(partition))
             world.asksOperator(Int(partition))
+        case .catchUpCut(let partition, _, _):
+            world.note("process # sends before partition # is read", serial, Int(partition))
+            cutCatchUps.insert(Int(partition))
         case .invariantBroken(let text): world.broken(.sound, "process \(serial): \(text)")
         case .transactionAborted: world.note("process # has aborted a transaction", serial)
         case .secondOutcome(let partition, let offset):
