@@ -275,10 +275,12 @@ final class FleetAuditor {
         let isPast =
             newer.committedAt > 0 && !newer.isExempt && !newer.isRefused
             && (!world.scenario.mode.hasStore || world.scenario.mode == .transactions)
-        // The newer push was read before anything was sent, unless there was no room or no time.
+        // The newer push was read before anything was sent, unless there was no room or no time. With a store it may
+        // still wait for its device to be loaded.
         let assigned = process.assigned(job.partition)
         let isRead =
-            last.time < assigned && (newer.committedAt == 0 || newer.committedAt > assigned)
+            !world.scenario.mode.hasStore && last.time < assigned
+            && (newer.committedAt == 0 || newer.committedAt > assigned)
             && !newer.isExempt && !process.cutCatchUps.contains(job.partition)
         if last.assignment == assignment || isPast || isRead {
             world.broken(.newestWins, "job \(number) is sent after \(last.job)")
