@@ -30,6 +30,18 @@ import Testing
         #expect(harness.queue.count == 4, "the end comes once")
     }
 
+    /// A push that takes the place of another partition's waiting push waits for its own partition.
+    @Test func successorOfAWaitingPushWaitsForItsPartition() {
+        var harness = harness()
+        harness.push("a", collapse: "x") { $0.partition = 1 }
+        #expect(harness.queue.count == 1)
+        harness.push("b", collapse: "x")
+        #expect(harness.ended == ["a superseded by b"])
+        #expect(harness.queue.isEmpty)
+        endCatchUp(&harness)
+        #expect(harness.queue.count == 1)
+    }
+
     /// The device has the newer push already, if it was sent before the crash.
     @Test func newerPushThatHasExpiredEndsTheOlder() {
         var harness = harness()

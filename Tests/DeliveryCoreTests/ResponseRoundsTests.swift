@@ -49,9 +49,11 @@ import Testing
         script.assign([0])
         script.apply { machine, now in
             let size = ResponseRounds.bytesPerRound
-            _ = machine.accept(partition: 0, offset: 0, bytes: size, milliseconds: 1, shard: 0, handle: 1, at: now)
+            _ = machine.accept(
+                partition: 0, offset: 0, bytes: size, milliseconds: 1, shard: 0, handle: 1, at: now)
             machine.polled(1, bytes: size)
-            _ = machine.accept(partition: 0, offset: 1, bytes: size, milliseconds: 1, shard: 0, handle: 2, at: now)
+            _ = machine.accept(
+                partition: 0, offset: 1, bytes: size, milliseconds: 1, shard: 0, handle: 2, at: now)
             machine.polled(1, bytes: size)
         }
         #expect(script.actions.filter { $0 == .requestAll(.leaveResponses) }.count == 1)

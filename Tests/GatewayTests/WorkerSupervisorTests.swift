@@ -175,10 +175,7 @@ struct WorkerSupervisorTests {
             }
             // The embedded cluster has no transaction markers, so readers see aborted records too.
             let letters = bed.deadLetters.records.filter { $0.value == nil }
-            let refused = Set(letters.map(\.partition))
-            #expect(refused.count == 1, "one batch was refused")
-            let all = bed.deadLetters.records.filter { refused.contains($0.partition) }
-            #expect(Set(letters.map(\.keyText)) == Set(all.map(\.keyText)))
+            #expect(Set(letters.map(\.partition)).count == 1, "one batch was refused")
             #expect(letters.allSatisfy { $0.header(DeadLetter.valueOmittedHeader) == "MSG_SIZE_TOO_LARGE" })
             // Dead letters have their values again after a transaction is committed.
             let commits = run.newest!.snapshot().counters.commits

@@ -147,9 +147,18 @@ struct Auditor {
     }
 
     private func isSuperseded(_ outcome: AuditedOutcome, _ job: AuditedJob, _ push: AuditedPush) -> Bool {
-        guard let place = outcome.supersededBy.flatMap({ places[$0] }), let successor = history.jobs[place],
-            let newer = successor.push
-        else { return false }
+        // A worker that reads the newer job's complete record again, after a crash, doesn't name the job.
+        guard let identifier = outcome.supersededBy else {
+            return history.jobs.keys.contains { isNewer($0, than: job, push) }
+        }
+        return places[identifier].map { isNewer($0, than: job, push) } ?? false
+    }
+
+    /// Returns true when the job at `place` has a push of the same identity, and may be newer.
+    private func isNewer(_ place: JobPlace, than job: AuditedJob, _ push: AuditedPush) -> Bool {
+        guard let successor = history.jobs[place], let newer = successor.push, place != job.place else {
+            return false
+        }
         let isSameName =
             newer.topic == push.topic && push.collapseID != nil && newer.collapseID == push.collapseID
         let isSameDevice = !tokens(of: successor).isDisjoint(with: tokens(of: job))

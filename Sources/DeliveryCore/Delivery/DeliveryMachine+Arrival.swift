@@ -252,7 +252,7 @@ extension DeliveryMachine {
             && expiry > now.wallMilliseconds
             && facts.deliverAtMilliseconds <= now.wallMilliseconds && !isEnding(facts.partition)
             && (facts.delivery == .accept || !isOffline(old.device)) && arrival.mayGo(at: now)
-            && !isUnavailable(facts.pool)
+            && !isUnavailable(facts.pool) && !catchingUp.contains(facts.partition)
         if old.state == .blocked || goesOnWaiting {
             item.pointee = new
             apply(arrival, slot, at: now)

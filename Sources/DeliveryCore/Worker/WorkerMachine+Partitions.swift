@@ -311,6 +311,7 @@ extension WorkerMachine {
             beginWaitingCommit()
         case .committing:
             if now >= revocation.deadline {
+                note(.lastCommitFailed)
                 finishRevocation(isCommitted: false)
             } else if !revocation.isIssued {
                 beginWaitingCommit()

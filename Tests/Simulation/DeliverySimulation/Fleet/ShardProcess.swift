@@ -174,8 +174,11 @@ final class ShardProcess {
     private func perform(_ request: ShardRequest) {
         switch request {
         case .begin: world.broken(.sound, "a partition begins without its part of the store")
-        case .catchUp(let slot): machine.beginCatchUp(slot)
+        case .catchUp(let slot):
+            world.note("process # catches up, slot #", process.serial, Int(slot))
+            machine.beginCatchUp(slot)
         case .caughtUp(let slot):
+            world.note("process # has caught up, slot #", process.serial, Int(slot))
             takeRecords()
             machine.endCatchUp(slot, at: now)
             act()
