@@ -452,7 +452,7 @@ final class WorkerProcess {
             if word.cuts > world.jobs[job].cutsNeeded {
                 // The cause of a refusal can have left with its partition.
                 needlessCuts += 1
-                if needlessCuts > 4 { world.broken(.sound, "process \(serial) cuts records that fit") }
+                if needlessCuts > 20 { world.broken(.sound, "process \(serial) cuts records that fit") }
             }
         }
         let partition: Int
