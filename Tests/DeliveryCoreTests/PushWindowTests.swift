@@ -49,6 +49,19 @@ import Testing
         #expect(smallest.wantsCommit)
     }
 
+    /// Outcomes of pushes from the store need no commit of offsets.
+    @Test func outcomesThatNeedNoCommitEndTheWait() {
+        var window = window()
+        window.count(uncommitted: 2, committable: 2, at: 0)
+        window.settled()
+        window.count(uncommitted: 2, committable: 2, at: 5 * Self.second)
+        #expect(!window.isHeld && window.limit(ended: 2) == 4, "the size stays")
+        window.count(uncommitted: 2, committable: 2, at: 10 * Self.second)
+        #expect(window.isHeld)
+        window.settled()
+        #expect(!window.isHeld)
+    }
+
     @Test func isHeldWhileNoCommitSucceeds() {
         var window = window()
         window.count(uncommitted: 1, committable: 1, at: 0)

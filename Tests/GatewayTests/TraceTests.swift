@@ -517,7 +517,8 @@ struct TraceTests {
 
     @Test func eachStateHasACodeOfItsOwn() {
         let causes: [PendingCause] = [
-            .stream, .inFlight, .blocked(behind: 1), .deviceLimited, .coalescing, .catchingUp, .retrying, .scheduled,
+            .stream, .inFlight, .blocked(behind: 1), .deviceLimited, .coalescing, .catchingUp, .retrying,
+            .scheduled,
             .held(.offline), .returning, .confirming, .topicStopped(.tokens), .topicPaused,
             .sendingPaused, .credentialUnavailable,
         ]

@@ -61,11 +61,11 @@ struct StoreWeekTests {
             #expect(Set(lives.history.arrivals.map(\.apnsID)) == Set(alive.map(\.apnsID)))
             #expect(lives.history.arrivals.count == alive.count)
             #expect(lives.history.outcomes.count == lives.history.jobs.count)
-            // A slow machine makes this time longer, not shorter.
+            // A slow machine makes this time longer. The first commits, for which pushes wait, make it shorter.
             let times = lives.history.arrivals.map(\.time)
             let least = Int64(alive.count - 200) * 1_000 / Int64(Self.returnRate)
             #expect(
-                (times.max() ?? 0) - (times.min() ?? 0) > least * 3 / 4, "\(alive.count) pushes in a burst")
+                (times.max() ?? 0) - (times.min() ?? 0) > least / 2, "\(alive.count) pushes in a burst")
         }
     }
 

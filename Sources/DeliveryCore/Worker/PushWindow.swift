@@ -71,6 +71,11 @@ public struct PushWindow: Sendable {
     /// Notes that Kafka has taken a commit.
     public mutating func committed() {
         size = size > limits.most / 2 ? limits.most : size * 2
+        settled()
+    }
+
+    /// Notes that outcomes need no commit of offsets any more, as those of pushes from the store.
+    public mutating func settled() {
         waitsSince = nil
         if state == .held { state = .open }
     }

@@ -35,6 +35,7 @@ extension WorkerMachine {
         for index in indices {
             let point = partitions[index].pendingCommit()
             guard point != nil || partitions[index].needsCommit else {
+                if partitions[index].uncommitted > 0 { window.settled() }
                 partitions[index].noneIsUncommitted()
                 continue
             }
@@ -129,7 +130,7 @@ extension WorkerMachine {
         returnDeletes(set, isAccepted: isAccepted)
         if set.kind != .membership {
             coverOutcomes(isAccepted: isAccepted)
-            if isAccepted, !set.parts.isEmpty { windowCommitted() }
+            if isAccepted { windowCommitted(hasOffsets: !set.parts.isEmpty) }
         }
         if isAccepted, !set.parts.isEmpty { confirmMembership(requestedAt: set.requestedAt) }
         if !isAccepted, set.kind != .membership { commitAllAgain() }
@@ -281,7 +282,7 @@ extension WorkerMachine {
             act(.advanceCommitted(slot: part.slot, part.point.offset))
         }
         delete(transactions!.takeDeletes())
-        windowCommitted()
+        windowCommitted(hasOffsets: true)
         checkRevocation()
     }
 

@@ -37,9 +37,10 @@ extension WorkerMachine {
         followPushes()
     }
 
-    /// Notes that Kafka has taken a commit with offsets or records.
-    mutating func windowCommitted() {
-        window.committed()
+    /// Notes that a commit has succeeded.
+    /// - Parameter hasOffsets: false: the outcomes were of pushes from the store, whose offsets were committed before.
+    mutating func windowCommitted(hasOffsets: Bool) {
+        if hasOffsets { window.committed() } else { window.settled() }
         followPushes()
     }
 
