@@ -81,7 +81,7 @@ struct Readiness {
     private static func unexplained(_ numbers: [Int32]) -> String {
         let list = numbers.map { "\($0)" }.joined(separator: ", ")
         return
-            "not read: the group's offset lies beyond the end of the log of partition \(list); reset the group's offsets, or delete them"
+            "nothing is read of partition \(list), because the group's offset lies beyond the log's end; reset the group's offsets, or delete them"
     }
 
     private static func assigned(_ count: Int) -> String {

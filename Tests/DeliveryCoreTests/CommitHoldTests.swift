@@ -41,6 +41,44 @@ import Testing
         #expect(done.contains { if case .unassign([0]) = $0 { true } else { false } })
     }
 
+    /// The log says that jobs are repeated, also when the group never lets the commit pass.
+    @Test func revocationThatEndsWithoutItsCommitIsNoted() {
+        let script = finished()
+        script.apply { $0.revoked([0], isLost: false, at: $1) }
+        var emitted = script.reportAll { _ in .abandoned([SlotCount(slot: 0, count: 0)]) }
+        for _ in 0..<200 where !emitted.contains(.unassign([0])) {
+            if let ticket = emitted.compactMap(\.commit).last?.ticket {
+                script.apply { $0.commitHeld(ticket, at: $1) }
+            }
+            emitted = script.passTicks(1)
+        }
+        #expect(emitted.contains(.unassign([0])) && emitted.contains(.note(.lastCommitFailed)))
+    }
+
+    /// Half of the window is finished, so that a commit is due at once.
+    @Test(arguments: [false, true], [KafkaFault?.none, KafkaFault("away", .retriable)])
+    func commitThatIsNotTakenIsNotRepeatedAtOnce(isDraining: Bool, fault: KafkaFault?) throws {
+        let script = WorkerScript(.none)
+        script.assign([0], offset: 3)
+        _ = script.take(16)
+        if isDraining { script.apply { $0.stop(at: $1) } }
+        script.pass(WorkerScript.second)
+        for offset in 3..<19 { script.deliver(Int64(offset)) }
+        script.apply { $0.countPushes(ended: 16, records: 0, unreported: 0, at: $1) }
+        var commit = try #require((script.actions + script.passTicks()).compactMap(\.commit).last)
+        for _ in 0..<3 {
+            let answered = script.apply {
+                if let fault {
+                    $0.committed(commit.ticket, fault: fault, at: $1)
+                } else {
+                    $0.commitHeld(commit.ticket, at: $1)
+                }
+            }
+            #expect(answered.allSatisfy { $0.commit == nil })
+            commit = try #require(script.passTicks().compactMap(\.commit).last)
+        }
+    }
+
     /// The end of a worker waits for the rebalance, longer than for an answer of Kafka, while the drain has time.
     @Test func lastCommitWaitsForTheRebalance() throws {
         let script = finished()

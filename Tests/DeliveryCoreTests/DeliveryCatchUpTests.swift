@@ -42,34 +42,25 @@ import Testing
         #expect(harness.queue.count == 1)
     }
 
+    /// Ends of a newer push before the catch-up's end.
+    enum End: String, CaseIterable {
+        case expired
+        case cancelled
+        case erased = "cancelled deviceErased"
+    }
+
     /// The device has the newer push already, if it was sent before the crash.
-    @Test func newerPushThatHasExpiredEndsTheOlder() {
+    @Test(arguments: End.allCases) func newerPushThatHasEndedEndsTheOlder(end: End) {
         var harness = harness()
         harness.push("a", collapse: "x")
-        harness.push("b", collapse: "x") { $0.expirationMilliseconds = $0.createdMilliseconds - 1 }
-        endCatchUp(&harness)
-        #expect(harness.ended == ["a superseded by b", "b expired"])
-        #expect(harness.queue.isEmpty)
-    }
-
-    @Test func newerPushThatIsCancelledEndsTheOlder() {
-        var harness = harness()
-        harness.push("a", collapse: "x")
-        harness.push("b", collapse: "x")
-        harness.cancel("b")
-        endCatchUp(&harness)
-        #expect(harness.ended == ["a superseded by b", "b cancelled"])
-        #expect(harness.queue.isEmpty)
-    }
-
-    @Test func newerPushOfAnErasedDeviceEndsTheOlder() {
-        var harness = harness()
-        harness.push("a", collapse: "x")
-        harness.push("b", collapse: "x")
-        _ = harness.machine.erase(DeliveryHarness.device("d"), at: harness.now)
+        harness.push("b", collapse: "x") {
+            if end == .expired { $0.expirationMilliseconds = $0.createdMilliseconds - 1 }
+        }
+        if end == .cancelled { harness.cancel("b") }
+        if end == .erased { _ = harness.machine.erase(DeliveryHarness.device("d"), at: harness.now) }
         harness.drain()
         endCatchUp(&harness)
-        #expect(harness.ended == ["a superseded by b", "b cancelled deviceErased"])
+        #expect(harness.ended == ["a superseded by b", "b \(end.rawValue)"])
         #expect(harness.queue.isEmpty)
     }
 

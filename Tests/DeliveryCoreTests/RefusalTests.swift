@@ -8,10 +8,12 @@ import Testing
     private static let tooLarge = KafkaFault("MSG_SIZE_TOO_LARGE", [.ofRecord, .lasting])
 
     private func refusal(
-        _ offset: Int64, bytes: Int, cuts: UInt8 = 0, largest: Int = .max, topic: String = "letters"
+        _ offset: Int64, bytes: Int, cuts: UInt8 = 0, largest: Int = .max, topic: String = "letters",
+        isOffsetDone: Bool = false
     ) -> Refusals.Refusal {
         .init(
-            place: RecordPlace(partitionSlot: 0, offset: offset), isOffsetDone: false, topic: topic,
+            outcome: OutcomePlace(
+                RecordPlace(partitionSlot: 0, offset: offset), isOffsetDone: isOffsetDone), topic: topic,
             form: ProducedForm(kind: .deadLetter, cuts: cuts, bytes: bytes, largestBatch: largest),
             fault: Self.tooLarge)
     }
@@ -21,7 +23,7 @@ import Testing
         let judgement = refusals.judge()
         #expect(
             judgement.hopeless.isEmpty && judgement.again.allSatisfy { $0.reason == "MSG_SIZE_TOO_LARGE" })
-        return Dictionary(uniqueKeysWithValues: judgement.again.map { ($0.place.offset, $0.cuts) })
+        return Dictionary(uniqueKeysWithValues: judgement.again.map { ($0.outcome.place.offset, $0.cuts) })
     }
 
     // MARK: Judgement
@@ -52,12 +54,23 @@ import Testing
         #expect(judged(&refusals, [batch[0]]) == [0: 0])
     }
 
+    /// A stored push of an earlier log, and a record of the new log.
+    @Test func twoOutcomesOfOnePlaceAreKeptApart() {
+        var refusals = Refusals()
+        for _ in 0..<3 { _ = judged(&refusals, [refusal(7, bytes: 600, cuts: 3)]) }
+        refusals.add(refusal(7, bytes: 600, cuts: 3))
+        refusals.add(refusal(7, bytes: 600, cuts: 3, isOffsetDone: true))
+        let judgement = refusals.judge()
+        #expect(judgement.again.map(\.outcome.isOffsetDone) == [true])
+        #expect(judgement.hopeless.map(\.outcome.isOffsetDone) == [false])
+    }
+
     @Test func recordWithAllCutsIsHopelessAfterSomeTimes() {
         var refusals = Refusals()
         for _ in 0..<3 { #expect(judged(&refusals, [refusal(7, bytes: 600, cuts: 3)]) == [7: 3]) }
         refusals.add(refusal(7, bytes: 600, cuts: 3))
         let judgement = refusals.judge()
-        #expect(judgement.again.isEmpty && judgement.hopeless.map(\.place.offset) == [7])
+        #expect(judgement.again.isEmpty && judgement.hopeless.map(\.outcome.place.offset) == [7])
     }
 
     // MARK: The worker
@@ -87,7 +100,13 @@ import Testing
         #expect(lose(script, 3) == .keep)
         let place = RecordPlace(partitionSlot: 0, offset: 3)
         let emitted = script.polled()
-        #expect(emitted == [.produceAgain(.init(place: place, cuts: 1, reason: "MSG_SIZE_TOO_LARGE"))])
+        #expect(
+            emitted == [
+                .produceAgain(
+                    .init(
+                        outcome: OutcomePlace(place, isOffsetDone: false), cuts: 1,
+                        reason: "MSG_SIZE_TOO_LARGE"))
+            ])
         script.apply { $0.revoked([0], isLost: true, at: $1) }
         #expect(lose(script, 3, cuts: 1) == .done, "another worker owns the partition")
         #expect(script.polled() == [])
@@ -105,7 +124,8 @@ import Testing
         #expect(lose(script, 3, cuts: 3) == .keep)
         let emitted = script.polled()
         #expect(stops(emitted) == [0] && emitted.contains(.pause([0])))
-        #expect(emitted.contains(.forgetRefused(RecordPlace(partitionSlot: 0, offset: 3))))
+        let place = RecordPlace(partitionSlot: 0, offset: 3)
+        #expect(emitted.contains(.forgetRefused(OutcomePlace(place, isOffsetDone: false))))
         // What was read ends, and the other partition goes on.
         script.deliver(4)
         script.deliver(3, slot: 1)
@@ -137,8 +157,8 @@ import Testing
             script.report(
                 0,
                 .neverFits(
-                    RecordPlace(partitionSlot: 0, offset: 3), isOffsetDone: false, topic: "letters",
-                    Self.tooLarge))
+                    OutcomePlace(RecordPlace(partitionSlot: 0, offset: 3), isOffsetDone: false),
+                    topic: "letters", Self.tooLarge))
             #expect(stops(script.actions) == [0])
             #expect(
                 script.read { $0.partitionReports(topic: "jobs", at: 0).map(\.pauseReasons) } == [.refused])
@@ -182,14 +202,22 @@ import Testing
             abort(script, 1, produced: 1) == [
                 .thaw(
                     number: 2, repeating: [0, 1],
-                    refused: [.init(place: place, cuts: 1, reason: "MSG_SIZE_TOO_LARGE")])
+                    refused: [
+                        .init(
+                            outcome: OutcomePlace(place, isOffsetDone: false), cuts: 1,
+                            reason: "MSG_SIZE_TOO_LARGE")
+                    ])
             ])
         #expect(lose(script, 0, cuts: 1) == .done)
         #expect(
             abort(script, 2, produced: 2) == [
                 .thaw(
                     number: 3, repeating: [0, 1],
-                    refused: [.init(place: place, cuts: 2, reason: "MSG_SIZE_TOO_LARGE")])
+                    refused: [
+                        .init(
+                            outcome: OutcomePlace(place, isOffsetDone: false), cuts: 2,
+                            reason: "MSG_SIZE_TOO_LARGE")
+                    ])
             ])
         #expect(script.read { $0.failure == nil })
     }

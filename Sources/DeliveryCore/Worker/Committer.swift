@@ -90,14 +90,17 @@ public struct Committer: Sendable {
     private var membership: (set: CommitSet, ticket: UInt64)?
     /// Time before which no commit begins, because the group is in a rebalance, in nanoseconds of the monotonic clock.
     private var waitsUntil: UInt64 = 0
+    /// Time before which no periodic commit begins, because the last commit wasn't taken, in nanoseconds of the monotonic
+    /// clock.
+    private var pausesUntil: UInt64 = 0
     /// True from a commit that met a rebalance to the rebalance's end, or to a commit that Kafka takes.
     private(set) var meetsRebalance = false
     private var actions: [Action] = []
 
     /// Nanoseconds after which commits resume without news of a rebalance.
     static let longestRebalance: UInt64 = 5_000_000_000
-    /// Nanoseconds from a commit that the client has held back to the next attempt.
-    static let holdPause: UInt64 = 50_000_000
+    /// Nanoseconds from a commit that wasn't taken, or that the client has held back, to the next attempt.
+    static let retryPause: UInt64 = 50_000_000
 
     init(mode: StoreMode, shards: Int) {
         self.mode = mode
@@ -111,7 +114,10 @@ public struct Committer: Sendable {
     /// Changelog records that Kafka hasn't acknowledged, as far as shards have counted them.
     public var unacknowledgedChanges: Int { unacknowledged.values.reduce(0) { $0 + max(0, $1) } }
 
-    func mayBegin(at now: UInt64) -> Bool { stage == .idle && membership == nil && now >= waitsUntil }
+    /// Returns whether a periodic commit may begin. A drain has no time to wait for a rebalance.
+    func mayBegin(isDraining: Bool, at now: UInt64) -> Bool {
+        stage == .idle && now >= pausesUntil && (isDraining || membership == nil && now >= waitsUntil)
+    }
 
     /// Returns whether the group may be asked. A commit that waits for acknowledgements is no obstacle, because
     /// acknowledgements may wait for the group's answer.
@@ -215,7 +221,8 @@ public struct Committer: Sendable {
     }
 
     /// Ends a commit, because Kafka has answered or could not be asked.
-    mutating func answered(_ ticket: UInt64, isAccepted: Bool) {
+    mutating func answered(_ ticket: UInt64, isAccepted: Bool, at now: UInt64) {
+        if !isAccepted { pausesUntil = now + Self.retryPause }
         if let asked = membership, asked.ticket == ticket {
             membership = nil
             return actions.append(.ended(asked.set, isAccepted: isAccepted))
@@ -228,7 +235,8 @@ public struct Committer: Sendable {
     /// Takes back a commit that the client hasn't sent, because the client joins the group. An outdated generation
     /// would cost the worker its partitions.
     mutating func held(_ ticket: UInt64, at now: UInt64) {
-        waitsUntil = max(waitsUntil, now + Self.holdPause)
+        pausesUntil = now + Self.retryPause
+        waitsUntil = max(waitsUntil, pausesUntil)
         meetsRebalance = true
         if let asked = membership, asked.ticket == ticket {
             membership = nil

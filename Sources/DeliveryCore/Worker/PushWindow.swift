@@ -1,8 +1,8 @@
 /// Bounds the pushes that are begun and whose outcomes aren't committed. A worker that ends in whatever way repeats no
 /// more pushes than these.
 ///
-/// The window begins small and doubles with each commit that Kafka takes, up to a limit. It is held when no commit
-/// succeeds although outcomes wait for one. Nothing new is then begun; pushes in flight end as usual.
+/// The window begins small and doubles with each commit of offsets that Kafka takes, up to a limit. The window is held
+/// when no commit succeeds although outcomes wait for one. Nothing new is then begun; pushes in flight end as usual.
 ///
 /// ```
 ///     awaitingProducer ─ identifier ─▶ open ◀──── a commit, or nothing waits ────┐
@@ -74,7 +74,7 @@ public struct PushWindow: Sendable {
         settled()
     }
 
-    /// Notes that outcomes need no commit of offsets any more, as those of pushes from the store.
+    /// Notes that outcomes are safe without a commit of offsets, as those of pushes from the store.
     public mutating func settled() {
         waitsSince = nil
         if state == .held { state = .open }

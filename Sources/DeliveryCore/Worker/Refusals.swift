@@ -17,17 +17,30 @@ public struct ProducedForm: Sendable, Equatable {
     }
 }
 
-/// A refused record that is made again.
-public struct RefusedRecord: Sendable, Equatable {
+/// Identifies an outcome or dead letter of a worker. A stored push of an earlier log can have the place of a record of
+/// the new log; the offset of the stored one was complete before.
+public struct OutcomePlace: Hashable, Sendable, BitwiseCopyable {
     /// Record of the jobs topic.
     public var place: RecordPlace
+    /// True when the record's offset was complete before the outcome.
+    public var isOffsetDone: Bool
+
+    public init(_ place: RecordPlace, isOffsetDone: Bool) {
+        self.place = place
+        self.isOffsetDone = isOffsetDone
+    }
+}
+
+/// A refused record that is made again.
+public struct RefusedRecord: Sendable, Equatable {
+    public var outcome: OutcomePlace
     /// Cuts of the next form, at least.
     public var cuts: UInt8
     /// Kafka's name of the error.
     public var reason: String
 
-    public init(place: RecordPlace, cuts: UInt8, reason: String) {
-        self.place = place
+    public init(outcome: OutcomePlace, cuts: UInt8, reason: String) {
+        self.outcome = outcome
         self.cuts = cuts
         self.reason = reason
     }
@@ -44,8 +57,7 @@ public struct RefusedRecord: Sendable, Equatable {
 /// - A record without a next cut goes out as it was three times, because its batch may be the cause. Then it is hopeless.
 struct Refusals: Sendable {
     struct Refusal: Sendable, Equatable {
-        var place: RecordPlace
-        var isOffsetDone: Bool
+        var outcome: OutcomePlace
         var topic: String
         var form: ProducedForm
         var fault: KafkaFault
@@ -54,7 +66,7 @@ struct Refusals: Sendable {
     /// Records that weren't judged yet.
     private var open: [Refusal] = []
     /// Times that records went out as they were although they may be the cause, and the cuts that they had.
-    private var spared: [RecordPlace: (times: Int, cuts: UInt8)] = [:]
+    private var spared: [OutcomePlace: (times: Int, cuts: UInt8)] = [:]
 
     /// Times that a record without a next cut goes out as it was.
     static let mostTimes = 3
@@ -71,9 +83,9 @@ struct Refusals: Sendable {
             var cuts = form.cuts
             if form.bytes > form.largestBatch || form.bytes >= largest[refusal.topic]! / 2 {
                 let isKnownToFit = form.largestBatch < .max && form.bytes <= form.largestBatch
-                let times = spared[refusal.place].map { $0.cuts == cuts ? $0.times : 0 } ?? 0
+                let times = spared[refusal.outcome].map { $0.cuts == cuts ? $0.times : 0 } ?? 0
                 if times < (cuts >= form.kind.mostCuts ? Self.mostTimes : isKnownToFit ? 1 : 0) {
-                    spared[refusal.place] = (times + 1, cuts)
+                    spared[refusal.outcome] = (times + 1, cuts)
                 } else {
                     cuts += 1
                 }
@@ -81,21 +93,21 @@ struct Refusals: Sendable {
             if cuts > form.kind.mostCuts {
                 hopeless.append(refusal)
             } else {
-                again.append(RefusedRecord(place: refusal.place, cuts: cuts, reason: refusal.fault.name))
+                again.append(RefusedRecord(outcome: refusal.outcome, cuts: cuts, reason: refusal.fault.name))
             }
         }
         open = []
         return (again, hopeless)
     }
 
-    mutating func delivered(_ place: RecordPlace) {
-        if !spared.isEmpty { spared[place] = nil }
+    mutating func delivered(_ outcome: OutcomePlace) {
+        if !spared.isEmpty { spared[outcome] = nil }
     }
 
     /// Forgets the records of a partition that has ended.
     mutating func forget(_ slot: UInt16) {
-        open.removeAll { $0.place.partitionSlot == slot }
-        if !spared.isEmpty { spared = spared.filter { $0.key.partitionSlot != slot } }
+        open.removeAll { $0.outcome.place.partitionSlot == slot }
+        if !spared.isEmpty { spared = spared.filter { $0.key.place.partitionSlot != slot } }
     }
 }
 
@@ -104,24 +116,23 @@ extension WorkerMachine {
     mutating func judgeRefusals() -> [RefusedRecord] {
         let (again, hopeless) = refusals.judge()
         for refusal in hopeless {
-            if transactions == nil { act(.forgetRefused(refusal.place)) }
+            if transactions == nil { act(.forgetRefused(refusal.outcome)) }
             // The transaction that had the record is aborted already.
             stopPartition(refusal, abortsTransaction: false)
         }
         guard !hopeless.isEmpty else { return again }
-        return again.filter { partitions.index(ofSlot: $0.place.partitionSlot) != nil }
+        return again.filter { partitions.index(ofSlot: $0.outcome.place.partitionSlot) != nil }
     }
 
     /// Takes the report that the producer takes a record's outcome or dead letter in no form.
     public mutating func neverFits(
-        _ record: RecordPlace, isOffsetDone: Bool, topic: String, _ fault: KafkaFault, at now: UInt64
+        _ outcome: OutcomePlace, topic: String, _ fault: KafkaFault, at now: UInt64
     ) {
         self.now = max(self.now, now)
         guard drain.phase < .endingShards else { return }
         let form = ProducedForm(kind: .deadLetter, cuts: 0, bytes: 0)
         stopPartition(
-            .init(place: record, isOffsetDone: isOffsetDone, topic: topic, form: form, fault: fault),
-            abortsTransaction: true)
+            .init(outcome: outcome, topic: topic, form: form, fault: fault), abortsTransaction: true)
         checkRevocation()
         checkDrain()
     }
@@ -129,9 +140,10 @@ extension WorkerMachine {
     /// Stops the partition of a record that can't get an outcome. The other partitions go on. The partition is read
     /// again, from its first record without an outcome, once it is assigned anew.
     private mutating func stopPartition(_ refusal: Refusals.Refusal, abortsTransaction: Bool) {
-        let (place, slot) = (refusal.place, refusal.place.partitionSlot)
+        let (place, isOffsetDone) = (refusal.outcome.place, refusal.outcome.isOffsetDone)
+        let slot = place.partitionSlot
         guard let index = partitions.index(ofSlot: slot) else {
-            if !refusal.isOffsetDone { finishOrphans(of: slot, 1) }
+            if !isOffsetDone { finishOrphans(of: slot, 1) }
             return
         }
         let partition = partitions[index].partition
@@ -142,7 +154,7 @@ extension WorkerMachine {
         }
         guard transactions != nil else {
             // The job takes no room, and neither a revocation nor the worker's end waits for it. Its offset stays.
-            if !refusal.isOffsetDone { gate.release(index, jobs: 1) }
+            if !isOffsetDone { gate.release(index, jobs: 1) }
             gate.refuse(index)
             return followGate()
         }

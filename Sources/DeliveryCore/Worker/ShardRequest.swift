@@ -132,7 +132,7 @@ public enum ShardReport: Sendable, Equatable {
     /// The producer takes no record of the open transaction of this number.
     case refused(number: UInt64)
     /// The producer takes the outcome or dead letter of this record in no form.
-    case neverFits(RecordPlace, isOffsetDone: Bool, topic: String, KafkaFault)
+    case neverFits(OutcomePlace, topic: String, KafkaFault)
     /// Changes of the store were dropped, because their partition is lost.
     case droppedChange(ChangeEpoch)
     /// Nothing of a partition that has ended is in memory.

@@ -37,7 +37,7 @@ public enum WorkerAction: Sendable, Equatable {
     /// Produces a record again that ``WorkerMachine/LostFate/keep`` kept.
     case produceAgain(RefusedRecord)
     /// Forgets a record that ``WorkerMachine/LostFate/keep`` kept.
-    case forgetRefused(RecordPlace)
+    case forgetRefused(OutcomePlace)
 
     // The transactional producer.
 

@@ -5,8 +5,9 @@ extension WorkerMachine {
     mutating func commitDirty() {
         guard transactions == nil else { return }
         beginWaitingCommit()
-        guard committer.mayBegin(at: now) || drain.phase == .draining && committer.isIdle else { return }
-        guard drain.phase <= .draining else { return }
+        guard drain.phase <= .draining,
+            committer.mayBegin(isDraining: drain.phase == .draining, at: now)
+        else { return }
         lastCommit = now
         finishedSinceCommit = 0
         beginCommit(
@@ -83,7 +84,7 @@ extension WorkerMachine {
         }
         // Each commit is refused until the rebalance has ended.
         if fault?.traits.contains(.rebalance) == true { committer.rebalanceBegan(at: now) }
-        committer.answered(ticket, isAccepted: fault == nil)
+        committer.answered(ticket, isAccepted: fault == nil, at: self.now)
         followCommitter()
         if let fault { checkMetadata(fault) }
         afterProgress()
@@ -93,7 +94,7 @@ extension WorkerMachine {
     /// until the client sends it: no commit may reach the group in a generation that has passed.
     public mutating func commitHeld(_ ticket: UInt64, at now: UInt64) {
         self.now = max(self.now, now)
-        committer.held(ticket, at: now)
+        committer.held(ticket, at: self.now)
         followCommitter()
         afterProgress()
     }

@@ -225,8 +225,7 @@ extension WorkerMachine {
         case .refused(let number):
             transactions?.refused(number)
             followTransactions()
-        case .neverFits(let place, let isOffsetDone, let topic, let fault):
-            neverFits(place, isOffsetDone: isOffsetDone, topic: topic, fault, at: now)
+        case .neverFits(let outcome, let topic, let fault): neverFits(outcome, topic: topic, fault, at: now)
         case .droppedChange(let epoch): changeDropped(epoch, at: now)
         case .released(let slot): released(slot)
         case .passed(let number): passed(number)

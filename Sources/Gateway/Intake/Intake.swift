@@ -20,10 +20,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
     let store: RetryStore?
     /// Topics of outcomes and dead letters.
     private let outputs: (outcomes: KafkaTopic, deadLetters: KafkaTopic)
-    /// Outcomes and dead letters that a broker has refused, until they are produced again. Only without transactions.
-    private var refused: [RecordPlace: LostRecord] = [:]
-    /// Refused records for which the producer had no room.
-    private var refusedWaiting: [RefusedRecord] = []
+    private var refused = RefusedRecords()
     /// Moment of the stop request. Threads that must not wait for this loop read it.
     let stopNote = StopNote()
     private(set) var machine: WorkerMachine
@@ -344,15 +341,18 @@ final class Intake: TimerHandler, @unchecked Sendable {
         }
         countPushes()
         machine.reportsPolled(
-            unreported: machine.phase == .running ? 0 : producer.queued,
+            unreported: machine.phase == .running ? 0 : unreported,
             bytesHeld: bytesInFlight.count, at: loop.now.nanoseconds)
         act()
     }
 
+    /// Records on their way to Kafka. Refused records go to the producer once more.
+    private var unreported: Int { producer.queued + refused.count }
+
     private func countPushes() {
         let (ended, records) = (pushes.ended, pushes.records)
         machine.countPushes(
-            ended: ended, records: records, unreported: producer.queued, at: loop.now.nanoseconds)
+            ended: ended, records: records, unreported: unreported, at: loop.now.nanoseconds)
         act()
         if pushes.takeWanted() { askAll(.wake) }
     }
@@ -369,14 +369,13 @@ final class Intake: TimerHandler, @unchecked Sendable {
             return
         }
         let source = OutcomeSource(opaque: report.opaque)
-        let place = RecordPlace(partitionSlot: source.partitionSlot, offset: source.offset)
         if let error = report.error {
             let topic = report.topic == outputs.deadLetters.name ? outputs.deadLetters : outputs.outcomes
             let record = CutRecord(
                 topic === outputs.deadLetters ? .deadLetter : .outcome, key: report.key, value: report.value,
                 headers: report.headers)
             let fate = machine.lost(
-                place, isOffsetDone: source.isOffsetDone, KafkaFault(error), topic: topic.name,
+                source.place, isOffsetDone: source.isOffsetDone, KafkaFault(error), topic: topic.name,
                 form: ProducedForm(
                     kind: record.kind, cuts: record.cuts, bytes: record.bytes,
                     largestBatch: topic.largestBatch),
@@ -384,12 +383,12 @@ final class Intake: TimerHandler, @unchecked Sendable {
             switch fate {
             case .done: break
             case .produceAgain: produceAgain(report, error)
-            case .keep: refused[place] = LostRecord(record, topic, source)
+            case .keep: refused.keep(record, topic, source)
             }
             return
         }
         machine.delivered(
-            place, isStored: source.isStored, isOffsetDone: source.isOffsetDone,
+            source.place, isStored: source.isStored, isOffsetDone: source.isOffsetDone,
             device: device(of: report), at: now)
     }
 
@@ -419,66 +418,13 @@ final class Intake: TimerHandler, @unchecked Sendable {
         }
     }
 
-    /// A record that a broker has refused, copied from its report.
-    private struct LostRecord {
-        let kind: ProduceOrder.Kind
-        let key: [UInt8]?
-        let value: [UInt8]?
-        let headers: [(name: String, value: [UInt8]?)]
-        let topic: KafkaTopic
-        let source: OutcomeSource
-
-        init(_ record: CutRecord, _ topic: KafkaTopic, _ source: OutcomeSource) {
-            kind = record.kind
-            key = record.key.map { Array($0) }
-            value = record.value.map { Array($0) }
-            headers = record.headers
-            self.topic = topic
-            self.source = source
-        }
-
-        /// Hands the record to the producer with so many cuts.
-        func produce(by producer: KafkaProducer, cuts: UInt8, reason: String) -> ProduceResult {
-            func produce(_ key: UnsafeRawBufferPointer?, _ value: UnsafeRawBufferPointer?) -> ProduceResult {
-                var record = CutRecord(kind, key: key, value: value, headers: headers)
-                record.cut(to: cuts, reason: reason)
-                return producer.produce(
-                    topic, key: record.key, value: record.value, headers: record.headers,
-                    opaque: source.opaque)
-            }
-            // Nil is no empty array.
-            return (key ?? []).withUnsafeBytes { key in
-                (value ?? []).withUnsafeBytes { value in
-                    produce(self.key == nil ? nil : key, self.value == nil ? nil : value)
-                }
-            }
-        }
-    }
-
-    /// Produces a refused record again, in the next form that the producer takes.
+    /// Produces a refused record again.
     private func produceAgain(_ record: RefusedRecord) {
-        guard let lost = refused[record.place] else { return }
-        logger.warning(
-            "Kafka refuses a record; it is produced again, in a smaller form where it may be the cause",
-            metadata: [
-                "topic": "\(lost.topic.name)", "offset": "\(record.place.offset)", "cuts": "\(record.cuts)",
-                "error": "\(record.reason)",
-            ])
-        for cuts in record.cuts...max(record.cuts, lost.kind.mostCuts) {
-            switch lost.produce(by: producer, cuts: cuts, reason: record.reason) {
-            case .queued:
-                refused[record.place] = nil
-                return
-            case .queueFull, .noTransaction: return refusedWaiting.append(record)
-            case .failed(let error) where error.isRetriable: return refusedWaiting.append(record)
-            case .failed(let error) where !error.isOfRecord: return fail(.producer, error)
-            case .failed(let error) where cuts >= lost.kind.mostCuts:
-                refused[record.place] = nil
-                machine.neverFits(
-                    record.place, isOffsetDone: lost.source.isOffsetDone, topic: lost.topic.name,
-                    KafkaFault(error), at: time)
-            case .failed: break
-            }
+        switch refused.produce(record, by: producer, logger) {
+        case .done: break
+        case .neverFits(let topic, let error):
+            machine.neverFits(record.outcome, topic: topic, KafkaFault(error), at: time)
+        case .failed(let error): fail(.producer, error)
         }
     }
 
@@ -492,9 +438,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         }
         guard machine.phase < .leaving else { return }
         loop.schedule(after: Self.tick, handler: self)
-        let waiting = refusedWaiting
-        refusedWaiting = []
-        for record in waiting { produceAgain(record) }
+        for record in refused.takeWaiting() { produceAgain(record) }
         // The timer polls too, because shards free bytes without a signal, and a report's signal may be missed.
         pollReports()
         machine.fetchedAhead(consumer.queueLength)
@@ -606,7 +550,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
                 act()
             }
         case .produceAgain(let record): produceAgain(record)
-        case .forgetRefused(let place): refused[place] = nil
+        case .forgetRefused(let outcome): refused.forget(outcome)
         case .step(let step): start(step)
         case .sendOffsets(let parts): sendOffsets(parts)
         case .request(let shard, let request): ask(shard, request)
@@ -614,9 +558,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
             askAll(request)
             if case .end(let slots) = request {
                 for slot in slots { committedOffsets[slot] = nil }
-                if !refused.isEmpty {
-                    refused = refused.filter { !slots.contains($0.key.partitionSlot) }
-                }
+                refused.end(slots)
             }
         case .restore(let action): perform(action)
         case .extendChangelog: restorer?.extendChangelog()

@@ -37,6 +37,7 @@ struct OutcomeSource {
     }
 
     var place: RecordPlace { RecordPlace(partitionSlot: partitionSlot, offset: offset) }
+    var outcome: OutcomePlace { OutcomePlace(place, isOffsetDone: isOffsetDone) }
 
     var opaque: UInt {
         UInt(partitionSlot) << Self.slotShift | (isStored ? Self.storedBit : 0)

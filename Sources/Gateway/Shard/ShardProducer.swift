@@ -357,9 +357,7 @@ final class ShardProducer: TimerHandler {
     /// Has the partition of the record stopped.
     private func neverFits(_ handle: UInt32) {
         guard let entry = kept[handle], let topic = topic(entry.kind) else { return }
-        let source = OutcomeSource(opaque: entry.opaque)
-        report(
-            .neverFits(source.place, isOffsetDone: source.isOffsetDone, topic: topic.name, refusal))
+        report(.neverFits(OutcomeSource(opaque: entry.opaque).outcome, topic: topic.name, refusal))
     }
 
     func timerFired(_ timer: TimerID) {
@@ -417,9 +415,10 @@ final class ShardProducer: TimerHandler {
     func thaw(_ number: UInt64, repeating: Set<UInt16>?, refused: [RefusedRecord]) {
         var refusals: [ProduceOrder.Refusal] = []
         if !refused.isEmpty {
-            let cuts = Dictionary(refused.map { ($0.place, $0.cuts) }, uniquingKeysWith: max)
+            let cuts = Dictionary(refused.map { ($0.outcome, $0.cuts) }, uniquingKeysWith: max)
             kept.forEachRecord { handle, entry in
-                guard entry.kind != .change, let cuts = cuts[OutcomeSource(opaque: entry.opaque).place] else {
+                guard entry.kind != .change, let cuts = cuts[OutcomeSource(opaque: entry.opaque).outcome]
+                else {
                     return
                 }
                 refusals.append(.init(handle: handle, cuts: cuts))

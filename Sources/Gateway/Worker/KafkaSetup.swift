@@ -101,8 +101,7 @@ struct KafkaSetup {
     /// Returns the bytes of the largest batch that each of these topics takes; topics of which the brokers don't say it
     /// are missing. Blocks.
     func largestBatches(of topics: [String]) -> [String: Int] {
-        guard let client = try? KafkaAdmin(properties: admin) else { return [:] }
-        return topics.reduce(into: [:]) { $0[$1] = client.largestBatch(of: $1) }
+        (try? KafkaAdmin(properties: admin))?.largestBatches(of: topics) ?? [:]
     }
 
     /// Properties of a producer to topics with these largest batches: a batch that is too large is refused as a whole,

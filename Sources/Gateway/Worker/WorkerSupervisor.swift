@@ -51,8 +51,8 @@ public final class WorkerSupervisor: Sendable {
     private let ended: @Sendable (WorkerResult) -> Void
     private let state: Mutex<State>
     private let stopping = BlockingFlag()
-    /// Clients kept by the process with which a worker still starts over. A kept client has threads and sockets that
-    /// only the end of the process frees.
+    /// Most clients that could not be closed. With more of them no worker starts over, because their threads and sockets
+    /// stay until the process ends.
     private let mostKeptClients: Int
 
     /// Time after which a running worker counts as having mended the earlier failure.
@@ -61,10 +61,9 @@ public final class WorkerSupervisor: Sendable {
     private static let pause = ExponentialBackoff.reconnect
 
     /// - Parameters:
+    ///   - mostKeptClients: see the property. All of the process's clients count.
     ///   - started: called with each worker when it runs, on the thread of ``run()``.
     ///   - ended: called when a worker has ended, on the same thread.
-    ///   - mostKeptClients: clients that could not be closed with which a worker still starts over. All of the process's
-    ///     clients count.
     public init(
         configuration: Configuration, logger: Logger, mostKeptClients: Int = 1,
         started: @escaping @Sendable (Worker) -> Void = { _ in },

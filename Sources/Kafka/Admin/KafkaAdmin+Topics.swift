@@ -50,16 +50,20 @@ extension KafkaAdmin {
         return TopicConfiguration(topic: topic, values: values)
     }
 
-    /// Returns the bytes of the largest batch that a topic takes (`max.message.bytes`). Nil: the brokers don't say, for
-    /// instance because the right `DescribeConfigs` is missing, or the cluster has no topic administration.
-    public func largestBatch(of topic: String, timeoutMilliseconds: Int32 = 5_000) -> Int? {
+    /// Returns the bytes of the largest batch that each topic takes (`max.message.bytes`). Topics of which the brokers
+    /// don't say it are missing, for instance because the right `DescribeConfigs` is missing, or the cluster has no
+    /// topic administration. Blocks.
+    public func largestBatches(of topics: [String], timeoutMilliseconds: Int32 = 5_000) -> [String: Int] {
         // Without waiting for a controller: the embedded cluster never has one.
         guard let brokers = try? metadata(timeoutMilliseconds: timeoutMilliseconds).brokers,
             case let controller = rd_kafka_controllerid(client, 1_000),
             brokers.contains(where: { $0.identifier == controller }),
-            let found = try? configurations(of: [topic], timeoutMilliseconds: timeoutMilliseconds)
-        else { return nil }
-        return found[0]?.values["max.message.bytes"].flatMap { Int($0) }
+            let found = try? configurations(of: topics, timeoutMilliseconds: timeoutMilliseconds)
+        else { return [:] }
+        return found.reduce(into: [:]) { batches, topic in
+            guard let topic else { return }
+            batches[topic.topic] = topic.values["max.message.bytes"].flatMap { Int($0) }
+        }
     }
 
     /// Returns the topics' partition counts. The embedded cluster creates a topic that it is asked about.

@@ -26,7 +26,8 @@ public final class GroupOffsets: @unchecked Sendable {
     }
 
     /// Returns the first offsets and ends of the partitions' logs. An end is one above the last offset, without open
-    /// transactions of producers. Partitions whose leaders don't answer in time are missing. Blocks at most a second more than the given time.
+    /// transactions of producers. Partitions whose leaders don't answer in time are missing. Blocks at most a second
+    /// more than the given time.
     public func logEnds(
         of partitions: [TopicPartition], timeoutMilliseconds: Int32
     ) -> [TopicPartition: Watermarks] {

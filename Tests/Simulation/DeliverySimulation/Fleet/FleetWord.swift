@@ -20,6 +20,10 @@ struct FleetWord {
         RecordPlace(partitionSlot: slot, offset: world.jobs[job].offset)
     }
 
+    func outcome(_ world: FleetWorld) -> OutcomePlace {
+        OutcomePlace(place(world), isOffsetDone: isOffsetDone)
+    }
+
     init(slot: UInt16, job: Int, token: Int = 0) {
         self.slot = slot
         self.job = job

@@ -77,9 +77,7 @@ extension ShardProcess {
             case .neverFits(let handle):
                 guard let word = outputs[handle]?.word else { break }
                 process.report(
-                    self.number,
-                    .neverFits(
-                        word.place(world), isOffsetDone: word.isOffsetDone, topic: "", .of(.tooLarge)))
+                    self.number, .neverFits(word.outcome(world), topic: "", .of(.tooLarge)))
             case .failed: world.note("a record of process # can't be produced", process.serial)
             case .refused(let number): process.report(self.number, .refused(number: number))
             case .released(let ticket):

@@ -194,13 +194,13 @@ final class ShardProcess {
             order.freeze(number, atOnce: atOnce)
             produce()
         case .thaw(let number, let repeating, let refused):
-            let cuts = Dictionary(refused.map { ($0.place, $0.cuts) }, uniquingKeysWith: max)
+            let cuts = Dictionary(refused.map { ($0.outcome, $0.cuts) }, uniquingKeysWith: max)
             let refusals =
                 cuts.isEmpty
                 ? []
                 : outputs.compactMap { handle, output in
                     output.change == nil
-                        ? cuts[output.word.place(world)].map {
+                        ? cuts[output.word.outcome(world)].map {
                             ProduceOrder.Refusal(handle: handle, cuts: $0)
                         }
                         : nil

@@ -60,7 +60,9 @@ final class WorkerProcess {
     /// Commits by slot.
     var committed: [UInt16: FleetCommitted] = [:]
     /// Refused records that are to be produced again.
-    private var refused: [RecordPlace: (FleetWord, KafkaModel.Topic)] = [:]
+    private var refused: [OutcomePlace: (FleetWord, KafkaModel.Topic)] = [:]
+    /// Actions after which a worker that follows one event acts without end.
+    private static let mostActions = 100_000
     /// Records that fitted and were cut all the same.
     private var needlessCuts = 0
     /// Whether the worker has learned of the disk's failure.
@@ -234,13 +236,15 @@ final class WorkerProcess {
     private func reportsPolled() {
         hasReports = false
         countPushes()
-        machine.reportsPolled(unreported: kafka.queued(client), bytesHeld: bytesHeld, at: world.now)
+        machine.reportsPolled(
+            unreported: kafka.queued(client) + refused.count, bytesHeld: bytesHeld, at: world.now)
         act()
     }
 
     private func countPushes() {
         machine.countPushes(
-            ended: pushes.ended, records: pushes.records, unreported: kafka.unreported(client), at: world.now)
+            ended: pushes.ended, records: pushes.records,
+            unreported: kafka.unreported(client) + refused.count, at: world.now)
         act()
     }
 
@@ -405,7 +409,7 @@ final class WorkerProcess {
                     kind: report.topic == .deadLetters ? .deadLetter : .outcome, cuts: word.cuts,
                     bytes: word.cuts < world.jobs[word.job].cutsNeeded ? 1_000 : 100),
                 at: world.now)
-            if fate == .keep { refused[word.place(world)] = (word, report.topic) }
+            if fate == .keep { refused[word.outcome(world)] = (word, report.topic) }
             if fate == .produceAgain {
                 if committed[word.place(world).partitionSlot] == nil {
                     world.broken(
@@ -433,7 +437,7 @@ final class WorkerProcess {
 
     /// Produces a refused record again.
     private func produceAgain(_ record: RefusedRecord) {
-        guard let (refused, topic) = refused.removeValue(forKey: record.place) else { return }
+        guard let (refused, topic) = refused.removeValue(forKey: record.outcome) else { return }
         var word = refused
         word.cuts = record.cuts
         world.coverage.reached(.producedWithoutValue)
@@ -470,7 +474,13 @@ final class WorkerProcess {
         observe()
         guard !isActing else { return }
         isActing = true
+        var performed = 0
         while isRunning, let action = machine.nextAction() {
+            performed += 1
+            guard performed <= Self.mostActions else {
+                world.broken(.bounded, "process \(serial) acts without end")
+                break
+            }
             count(action)
             perform(action)
         }
@@ -527,10 +537,10 @@ final class WorkerProcess {
             if case .end(let slots) = request {
                 for slot in slots { committed[slot] = nil }
                 commitAudit.lost(slots)
-                refused = refused.filter { !slots.contains($0.key.partitionSlot) }
+                refused = refused.filter { !slots.contains($0.key.place.partitionSlot) }
             }
         case .produceAgain(let record): produceAgain(record)
-        case .forgetRefused(let place): refused[place] = nil
+        case .forgetRefused(let outcome): refused[outcome] = nil
         case .extendPermit(let until): permit = until
         case .allowPushes(let count): pushes.limit = count
         case .note(let note): log(note)
