@@ -107,12 +107,12 @@ import Testing
         let script = WorkerScript()
         script.assign([0], offset: 3)
         _ = script.take(3)
-        let place = RecordPlace(partitionSlot: 0, offset: 3)
+        let place = OutcomePlace(RecordPlace(partitionSlot: 0, offset: 3), isOffsetDone: false)
         func lost() -> WorkerMachine.LostFate {
             var fate = WorkerMachine.LostFate.done
             script.apply { machine, now in
                 fate = machine.lost(
-                    place, isOffsetDone: false, KafkaFault("away", .retriable), topic: "outcomes",
+                    place, KafkaFault("away", .retriable), topic: "outcomes",
                     form: ProducedForm(kind: .outcome, cuts: 1, bytes: 300), at: now)
             }
             return fate

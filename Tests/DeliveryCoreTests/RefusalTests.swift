@@ -81,7 +81,8 @@ import Testing
         var fate = WorkerMachine.LostFate.done
         script.apply { machine, now in
             fate = machine.lost(
-                RecordPlace(partitionSlot: slot, offset: offset), isOffsetDone: false, Self.tooLarge,
+                OutcomePlace(RecordPlace(partitionSlot: slot, offset: offset), isOffsetDone: false),
+                Self.tooLarge,
                 topic: "letters", form: ProducedForm(kind: .deadLetter, cuts: cuts, bytes: 5_000), at: now)
         }
         return fate

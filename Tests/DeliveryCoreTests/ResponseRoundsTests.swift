@@ -90,8 +90,8 @@ import Testing
         for offset in Int64(0)..<2 {
             script.apply {
                 $0.delivered(
-                    RecordPlace(partitionSlot: slot ?? 0, offset: offset), isStored: false,
-                    isOffsetDone: false, device: 0, at: $1)
+                    OutcomePlace(RecordPlace(partitionSlot: slot ?? 0, offset: offset), isOffsetDone: false),
+                    isStored: false, device: 0, at: $1)
             }
         }
         script.apply { $0.shard(0, .leftResponses([ShrunkRecord(place: place, bytes: 499_000)]), at: $1) }

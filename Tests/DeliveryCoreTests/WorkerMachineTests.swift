@@ -146,7 +146,7 @@ import Testing
         // The second shard waits for room in the producer.
         let lost = script.apply { machine, now in
             _ = machine.lost(
-                RecordPlace(partitionSlot: 0, offset: 9), isOffsetDone: true,
+                OutcomePlace(RecordPlace(partitionSlot: 0, offset: 9), isOffsetDone: true),
                 KafkaFault("timeout", .retriable),
                 topic: "outcomes", form: ProducedForm(kind: .outcome, cuts: 1, bytes: 300), at: now)
         }

@@ -156,8 +156,8 @@ final class WorkerScript {
     {
         apply { machine, now in
             machine.delivered(
-                RecordPlace(partitionSlot: slot, offset: offset), isStored: isStored,
-                isOffsetDone: isOffsetDone, device: 5, at: now)
+                OutcomePlace(RecordPlace(partitionSlot: slot, offset: offset), isOffsetDone: isOffsetDone),
+                isStored: isStored, device: 5, at: now)
         }
     }
 

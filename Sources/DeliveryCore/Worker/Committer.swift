@@ -222,13 +222,12 @@ public struct Committer: Sendable {
 
     /// Ends a commit, because Kafka has answered or could not be asked.
     mutating func answered(_ ticket: UInt64, isAccepted: Bool, at now: UInt64) {
-        if !isAccepted { pausesUntil = now + Self.retryPause }
         if let asked = membership, asked.ticket == ticket {
             membership = nil
             return actions.append(.ended(asked.set, isAccepted: isAccepted))
         }
         guard stage == .committing, ticket == issued else { return }
-        if isAccepted { meetsRebalance = false }
+        if isAccepted { meetsRebalance = false } else { pausesUntil = now + Self.retryPause }
         endCommit(isAccepted: isAccepted)
     }
 

@@ -17,8 +17,8 @@ public struct ProducedForm: Sendable, Equatable {
     }
 }
 
-/// Identifies an outcome or dead letter of a worker. A stored push of an earlier log can have the place of a record of
-/// the new log; the offset of the stored one was complete before.
+/// Identifies an outcome or dead letter of a worker. The place alone is not enough: a stored push of an earlier log can
+/// have the place of a record of the new log. The offset of a stored push is complete before its outcome.
 public struct OutcomePlace: Hashable, Sendable, BitwiseCopyable {
     /// Record of the jobs topic.
     public var place: RecordPlace
@@ -33,6 +33,7 @@ public struct OutcomePlace: Hashable, Sendable, BitwiseCopyable {
 
 /// A refused record that is made again.
 public struct RefusedRecord: Sendable, Equatable {
+    /// Outcome or dead letter that was refused.
     public var outcome: OutcomePlace
     /// Cuts of the next form, at least.
     public var cuts: UInt8

@@ -13,7 +13,7 @@ extension WorkerMachine {
     /// - Parameters:
     ///   - ended: pushes that the shards have begun and that are not in flight any more.
     ///   - records: records that the shards keep for an abort, or that wait there.
-    ///   - unreported: records that the producer has and whose reports weren't polled, and those that
+    ///   - unreported: records that the producer has and whose reports weren't polled, and records that
     ///     ``LostFate/keep`` kept; ignored with transactions.
     public mutating func countPushes(ended: Int, records: Int, unreported: Int, at now: UInt64) {
         self.now = max(self.now, now)

@@ -3,15 +3,15 @@ extension WorkerMachine {
     /// Takes the report that an outcome or dead letter is in Kafka.
     /// - Parameter device: lower half of the key of the record's device; evaluated only where the store needs it.
     public mutating func delivered(
-        _ record: RecordPlace, isStored: Bool, isOffsetDone: Bool, device: @autoclosure () -> UInt64,
-        at now: UInt64
+        _ outcome: OutcomePlace, isStored: Bool, device: @autoclosure () -> UInt64, at now: UInt64
     ) {
+        let (record, isOffsetDone) = (outcome.place, outcome.isOffsetDone)
         self.now = max(self.now, now)
         if transactions != nil {
             transactions!.reportCame()
             transactions!.recordProduced(at: now)
         } else {
-            refusals.delivered(OutcomePlace(record, isOffsetDone: isOffsetDone))
+            refusals.delivered(outcome)
         }
         // Nobody owns an outcome of a partition that was removed meanwhile.
         guard let index = partitions.index(ofSlot: record.partitionSlot) else {
@@ -35,18 +35,17 @@ extension WorkerMachine {
 
     /// Takes the report that an outcome or dead letter did not reach Kafka. `form`: as it was produced.
     public mutating func lost(
-        _ record: RecordPlace, isOffsetDone: Bool, _ fault: KafkaFault, topic: String, form: ProducedForm,
-        at now: UInt64
+        _ outcome: OutcomePlace, _ fault: KafkaFault, topic: String, form: ProducedForm, at now: UInt64
     ) -> LostFate {
-        let refusal = Refusals.Refusal(
-            outcome: OutcomePlace(record, isOffsetDone: isOffsetDone), topic: topic, form: form, fault: fault)
+        let (slot, isOffsetDone) = (outcome.place.partitionSlot, outcome.isOffsetDone)
+        let refusal = Refusals.Refusal(outcome: outcome, topic: topic, form: form, fault: fault)
         self.now = max(self.now, now)
         counters.undelivered += 1
         if transactions != nil {
             transactions!.reportCame()
             // Lost records are produced again with all other records, except for records of removed partitions.
-            let isOwned = partitions.index(ofSlot: record.partitionSlot) != nil
-            if !isOffsetDone, !isOwned { finishOrphans(of: record.partitionSlot, 1) }
+            let isOwned = partitions.index(ofSlot: slot) != nil
+            if !isOffsetDone, !isOwned { finishOrphans(of: slot, 1) }
             if isOwned, fault.traits.contains(.ofRecord) { refusals.add(refusal) }
             lostInTransaction(fault, topic: topic, mayFit: fault.traits.contains(.ofRecord))
             return .done
@@ -56,8 +55,8 @@ extension WorkerMachine {
             return .done
         }
         // Whoever owns a removed partition now repeats its jobs. A late outcome of this worker would be a second one.
-        guard partitions.index(ofSlot: record.partitionSlot) != nil else {
-            if !isOffsetDone { finishOrphans(of: record.partitionSlot, 1) }
+        guard partitions.index(ofSlot: slot) != nil else {
+            if !isOffsetDone { finishOrphans(of: slot, 1) }
             return .done
         }
         if fault.traits.contains(.retriable) { return .produceAgain }
@@ -109,7 +108,7 @@ extension WorkerMachine {
     }
 
     /// Continues what waits for delivery reports, after reports were polled.
-    /// - Parameter unreported: records whose delivery reports are outstanding, and those that ``LostFate/keep`` kept.
+    /// - Parameter unreported: records whose delivery reports are outstanding, and records that ``LostFate/keep`` kept.
     public mutating func reportsPolled(unreported: Int, bytesHeld: Int, at now: UInt64) {
         self.now = max(self.now, now)
         gate.bytesHeld = bytesHeld

@@ -375,7 +375,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
                 topic === outputs.deadLetters ? .deadLetter : .outcome, key: report.key, value: report.value,
                 headers: report.headers)
             let fate = machine.lost(
-                source.place, isOffsetDone: source.isOffsetDone, KafkaFault(error), topic: topic.name,
+                source.outcome, KafkaFault(error), topic: topic.name,
                 form: ProducedForm(
                     kind: record.kind, cuts: record.cuts, bytes: record.bytes,
                     largestBatch: topic.largestBatch),
@@ -388,8 +388,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
             return
         }
         machine.delivered(
-            source.place, isStored: source.isStored, isOffsetDone: source.isOffsetDone,
-            device: device(of: report), at: now)
+            source.outcome, isStored: source.isStored, device: device(of: report), at: now)
     }
 
     /// Returns the hash of the device that a record of outcomes or dead letters belongs to.

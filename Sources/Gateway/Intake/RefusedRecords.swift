@@ -42,18 +42,17 @@ struct RefusedRecords {
     /// Hands a record to the producer, in the next form that the producer takes.
     mutating func produce(_ record: RefusedRecord, by producer: KafkaProducer, _ logger: Logger) -> Fate {
         guard let lost = kept[record.outcome] else { return .done }
-        logger.warning(
-            "Kafka refuses a record; it is produced again, in a smaller form where it may be the cause",
-            metadata: [
-                "topic": "\(lost.topic.name)", "offset": "\(record.outcome.place.offset)",
-                "cuts": "\(record.cuts)",
-                "error": "\(record.reason)",
-            ])
         var cuts = record.cuts
         while true {
             switch lost.produce(by: producer, cuts: cuts, reason: record.reason) {
             case .queued:
                 kept[record.outcome] = nil
+                logger.warning(
+                    "Kafka refuses a record; the record is produced again, in a smaller form where it may be the cause",
+                    metadata: [
+                        "topic": "\(lost.topic.name)", "offset": "\(record.outcome.place.offset)",
+                        "cuts": "\(cuts)", "error": "\(record.reason)",
+                    ])
                 return .done
             case .queueFull, .noTransaction:
                 waiting.append(record)

@@ -51,7 +51,7 @@ public final class WorkerSupervisor: Sendable {
     private let ended: @Sendable (WorkerResult) -> Void
     private let state: Mutex<State>
     private let stopping = BlockingFlag()
-    /// Most clients that could not be closed. With more of them no worker starts over, because their threads and sockets
+    /// Most Kafka clients that could not be closed. With more of them no worker starts over, because their threads and sockets
     /// stay until the process ends.
     private let mostKeptClients: Int
 
@@ -61,7 +61,8 @@ public final class WorkerSupervisor: Sendable {
     private static let pause = ExponentialBackoff.reconnect
 
     /// - Parameters:
-    ///   - mostKeptClients: see the property. All of the process's clients count.
+    ///   - mostKeptClients: most Kafka clients of the process that could not be closed and with which a worker still
+    ///     starts over.
     ///   - started: called with each worker when it runs, on the thread of ``run()``.
     ///   - ended: called when a worker has ended, on the same thread.
     public init(

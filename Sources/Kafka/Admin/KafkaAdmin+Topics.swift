@@ -60,9 +60,8 @@ extension KafkaAdmin {
             brokers.contains(where: { $0.identifier == controller }),
             let found = try? configurations(of: topics, timeoutMilliseconds: timeoutMilliseconds)
         else { return [:] }
-        return found.reduce(into: [:]) { batches, topic in
-            guard let topic else { return }
-            batches[topic.topic] = topic.values["max.message.bytes"].flatMap { Int($0) }
+        return found.compactMap { $0 }.reduce(into: [:]) { batches, found in
+            batches[found.topic] = found.values["max.message.bytes"].flatMap { Int($0) }
         }
     }
 

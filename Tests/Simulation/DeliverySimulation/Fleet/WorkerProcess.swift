@@ -404,7 +404,7 @@ final class WorkerProcess {
         }
         if let failure = report.failure {
             let fate = machine.lost(
-                word.place(world), isOffsetDone: word.isOffsetDone, .of(failure), topic: topic,
+                word.outcome(world), .of(failure), topic: topic,
                 form: ProducedForm(
                     kind: report.topic == .deadLetters ? .deadLetter : .outcome, cuts: word.cuts,
                     bytes: word.cuts < world.jobs[word.job].cutsNeeded ? 1_000 : 100),
@@ -420,7 +420,7 @@ final class WorkerProcess {
             }
         } else {
             machine.delivered(
-                word.place(world), isStored: word.isStored, isOffsetDone: word.isOffsetDone,
+                word.outcome(world), isStored: word.isStored,
                 device: world.keys[word.token].low, at: world.now)
         }
     }
