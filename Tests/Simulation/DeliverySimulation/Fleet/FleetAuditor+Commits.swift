@@ -18,7 +18,8 @@ struct CommitAudit {
     private var size: Int
     private var hasProducer: Bool
     private var pushes: [Int: Progress] = [:]
-    /// Nanoseconds of the first tick after the last commit; nil: none yet.
+    /// Nanoseconds of the first tick after the last commit; nil: none yet. With a store, the first tick after the last
+    /// outcome that Kafka has acknowledged, if that was later: a push from the store needs no commit.
     private var tickAfterCommit: UInt64?
     private var lastTick: UInt64 = 0
 
@@ -48,9 +49,12 @@ struct CommitAudit {
     }
 
     private var patience: UInt64 {
-        let isTransactional = scenario.mode == .transactions
-        return window.patience
-            + (isTransactional ? WorkerProcess.transactionInterval : WorkerProcess.commitInterval)
+        switch scenario.mode {
+        case .transactions: window.patience + WorkerProcess.transactionInterval
+        case .none: window.patience + WorkerProcess.commitInterval
+        // An acknowledged outcome of a push from the store counts from the next commit.
+        case .local, .changelog: window.patience + 2 * WorkerProcess.commitInterval
+        }
     }
 
     /// Nanoseconds of the tick since which an outcome waits, and no commit has succeeded; nil: none waits.
@@ -61,8 +65,10 @@ struct CommitAudit {
         return max(first, tickAfterCommit)
     }
 
-    /// The attempt has ended without an outcome.
-    mutating func returned(_ job: Int) { pushes[job] = nil }
+    /// The attempt has ended. Without an outcome, the push counts no more.
+    mutating func returned(_ job: Int) {
+        if case .inFlight = pushes[job] { pushes[job] = nil }
+    }
 
     /// The push has ended, and its outcome is on its way.
     mutating func ended(_ job: Int, _ slot: UInt16) {
@@ -77,6 +83,11 @@ struct CommitAudit {
         tickAfterCommit = nil
         // Others see them a little later.
         if scenario.mode == .transactions { covered { _ in true } }
+    }
+
+    /// Kafka has acknowledged an outcome, as the process knows now.
+    mutating func acknowledged() {
+        if scenario.mode == .local || scenario.mode == .changelog { tickAfterCommit = nil }
     }
 
     /// The process sends its transaction's offsets, behind the outcomes.

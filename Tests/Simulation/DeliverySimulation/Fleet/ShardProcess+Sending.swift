@@ -47,7 +47,7 @@ extension ShardProcess {
             let job = held[Int(slot)].job
             answer(slot)
             act(about: slot)
-            if held[Int(slot)].job == job { process.commitAudit.returned(job) }
+            process.commitAudit.returned(job)
         }
     }
 

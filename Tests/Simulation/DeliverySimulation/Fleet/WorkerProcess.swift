@@ -419,6 +419,7 @@ final class WorkerProcess {
                 produceAgain(word, report.topic)
             }
         } else {
+            commitAudit.acknowledged()
             machine.delivered(
                 word.outcome(world), isStored: word.isStored,
                 device: world.keys[word.token].low, at: world.now)
