@@ -7,14 +7,30 @@ import Testing
 struct CommitHoldTests {
     private let now: UInt64 = 60_000_000_000
 
+    private func seen(joins: UInt64 = 0, joinedAt: UInt64 = 0, answeredAt: UInt64 = 0) -> JoinWatch.Traffic {
+        JoinWatch.Traffic(joins: joins, joinedAt: joinedAt, answeredAt: answeredAt)
+    }
+
     @Test func joinIsHeldUntilItsRebalanceEvent() {
         var hold = CommitHold()
-        #expect(!hold.isOn(joins: 0, heartbeatAnsweredAt: 0, at: now))
-        #expect(hold.isOn(joins: 1, heartbeatAnsweredAt: 0, at: now))
+        #expect(!hold.isOn(seen(), at: now))
+        #expect(hold.isOn(seen(joins: 1), at: now))
         // The broker asks for a second request, with an identifier.
-        #expect(hold.isOn(joins: 2, heartbeatAnsweredAt: 0, at: now))
+        #expect(hold.isOn(seen(joins: 2), at: now))
         hold.rebalanced(joins: 2)
-        #expect(!hold.isOn(joins: 2, heartbeatAnsweredAt: 0, at: now))
+        #expect(!hold.isOn(seen(joins: 2), at: now))
+    }
+
+    /// A revocation's commit doesn't wait for what the group says meanwhile, because the client joins only after the
+    /// answer.
+    @Test func eventWithoutAnswerHoldsNothing() {
+        var hold = CommitHold()
+        hold.rebalanced(joins: 2)
+        #expect(!hold.isOn(seen(joins: 2, joinedAt: now, answeredAt: now), at: now + 1))
+        hold.answered(at: now + 2)
+        #expect(
+            hold.isOn(seen(joins: 2, joinedAt: now, answeredAt: now), at: now + 3), "a request may follow")
+        #expect(!hold.isOn(seen(joins: 2, joinedAt: now, answeredAt: now), at: now + 2 + hold.reaction))
     }
 
     /// A cooperative member that gives partitions back joins a second time.
@@ -23,22 +39,35 @@ struct CommitHoldTests {
         hold.rebalanced(joins: 3)
         hold.revoked(joins: 3, at: now)
         hold.rebalanced(joins: 3)
-        #expect(hold.isOn(joins: 3, heartbeatAnsweredAt: 0, at: now + 1), "the second round follows")
-        #expect(hold.isOn(joins: 4, heartbeatAnsweredAt: 0, at: now + 2))
+        hold.answered(at: now)
+        #expect(hold.isOn(seen(joins: 3), at: now + hold.reaction), "the second round follows")
+        #expect(hold.isOn(seen(joins: 4), at: now + hold.reaction))
         hold.rebalanced(joins: 4)
-        #expect(!hold.isOn(joins: 4, heartbeatAnsweredAt: 0, at: now + 3))
+        #expect(!hold.isOn(seen(joins: 4), at: now + hold.reaction))
         // A second round that never comes holds nothing for ever.
         hold.revoked(joins: 4, at: now)
-        #expect(!hold.isOn(joins: 4, heartbeatAnsweredAt: 0, at: now + CommitHold.longestWait))
+        #expect(!hold.isOn(seen(joins: 4), at: now + CommitHold.longestWait))
     }
 
-    @Test func answerToAHeartbeatHoldsForAMoment() {
+    @Test func answerHoldsForAMoment() {
         let hold = CommitHold()
-        #expect(hold.isOn(joins: 0, heartbeatAnsweredAt: now, at: now + 1_000_000))
-        #expect(!hold.isOn(joins: 0, heartbeatAnsweredAt: now, at: now + hold.reaction))
+        #expect(hold.isOn(seen(answeredAt: now), at: now + 1_000_000))
+        #expect(!hold.isOn(seen(answeredAt: now), at: now + hold.reaction))
         // Frequent heartbeats leave time for commits.
         let frequent = CommitHold(heartbeatMilliseconds: 40)
-        #expect(!frequent.isOn(joins: 0, heartbeatAnsweredAt: now, at: now + 10_000_000))
+        #expect(!frequent.isOn(seen(answeredAt: now), at: now + 10_000_000))
+    }
+
+    /// The client learns soon after a rebalance that the group rebalances again, and joins a second after its last
+    /// request.
+    @Test func answerSoonAfterARebalanceHoldsUntilTheClientMayJoin() {
+        var hold = CommitHold()
+        hold.rebalanced(joins: 5)
+        hold.answered(at: now)
+        let traffic = seen(joins: 5, joinedAt: now, answeredAt: now + 400_000_000)
+        #expect(hold.isOn(traffic, at: now + 1_000_000_000))
+        #expect(!hold.isOn(traffic, at: now + CommitHold.joinInterval))
+        #expect(!hold.isOn(seen(joins: 5, joinedAt: now), at: now + 1_000_000_000), "no answer came")
     }
 
     /// The client's own threads report its requests.
@@ -51,15 +80,15 @@ struct CommitHoldTests {
         defer { consumer.close() }
         let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 1)
         defer { buffer.deallocate() }
-        try eventually("a request to join is counted") { consumer.context.watch.joins > 0 }
+        try eventually("a request to join is counted") { consumer.context.watch.traffic.joins > 0 }
         #expect(consumer.holdsCommits)
         try eventually("the group assigns the partition") {
             _ = consumer.poll(into: buffer)
             return hasBeenAssigned
         }
-        try eventually("the answer to a heartbeat is seen") {
+        try eventually("an answer is seen") {
             _ = consumer.poll(into: buffer)
-            return consumer.context.watch.heartbeatAnsweredAt > 0
+            return consumer.context.watch.traffic.answeredAt > 0
         }
     }
 }

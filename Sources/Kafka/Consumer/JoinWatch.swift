@@ -4,15 +4,29 @@ import Synchronization
 /// Requests of a consumer to its group, as the client's threads send them. librdkafka reports a rebalance only at its
 /// end, and a commit must not follow the request that begins it (``KafkaConsumer/holdsCommits``).
 final class JoinWatch: Sendable {
-    private let sent = Atomic<UInt64>(0)
-    private let heartbeatAnswered = Atomic<UInt64>(0)
+    /// What the client's threads have sent and received.
+    struct Traffic: Equatable {
+        /// JoinGroup requests that were sent.
+        var joins: UInt64 = 0
+        /// Time of the last JoinGroup request, in nanoseconds of the monotonic clock; 0 before the first.
+        var joinedAt: UInt64 = 0
+        /// Time of the last answer from which a request to join can follow, to a heartbeat or a question for metadata;
+        /// in nanoseconds of the monotonic clock; 0 before the first.
+        var answeredAt: UInt64 = 0
+    }
 
-    /// Number of JoinGroup requests that were sent.
-    var joins: UInt64 { sent.load(ordering: .acquiring) }
-    /// Time of the last answer to a heartbeat, in nanoseconds of the monotonic clock; 0 before the first.
-    var heartbeatAnsweredAt: UInt64 { heartbeatAnswered.load(ordering: .acquiring) }
+    private let joins = Atomic<UInt64>(0)
+    private let joinedAt = Atomic<UInt64>(0)
+    private let answeredAt = Atomic<UInt64>(0)
+
+    var traffic: Traffic {
+        Traffic(
+            joins: joins.load(ordering: .acquiring), joinedAt: joinedAt.load(ordering: .acquiring),
+            answeredAt: answeredAt.load(ordering: .acquiring))
+    }
 
     /// Numbers of requests (Kafka protocol, API keys).
+    private static let metadata: Int16 = 3
     private static let joinGroup: Int16 = 11
     private static let heartbeat: Int16 = 12
 
@@ -24,22 +38,24 @@ final class JoinWatch: Sendable {
                 rd_kafka_interceptor_add_on_request_sent(
                     client, "sluice",
                     { _, _, _, _, request, _, _, _, watch in
-                        if request == JoinWatch.joinGroup {
-                            JoinWatch.of(watch)?.sent.add(1, ordering: .releasing)
-                        }
+                        if request == JoinWatch.joinGroup { JoinWatch.of(watch)?.sentJoin() }
                         return RD_KAFKA_RESP_ERR_NO_ERROR
                     }, watch)
                 rd_kafka_interceptor_add_on_response_received(
                     client, "sluice",
                     { _, _, _, _, request, _, _, _, _, _, watch in
-                        if request == JoinWatch.heartbeat {
-                            JoinWatch.of(watch)?.heartbeatAnswered.store(
-                                MonotonicDeadline.now, ordering: .releasing)
+                        if request == JoinWatch.heartbeat || request == JoinWatch.metadata {
+                            JoinWatch.of(watch)?.answeredAt.store(MonotonicDeadline.now, ordering: .releasing)
                         }
                         return RD_KAFKA_RESP_ERR_NO_ERROR
                     }, watch)
                 return RD_KAFKA_RESP_ERR_NO_ERROR
             }, Unmanaged.passUnretained(self).toOpaque())
+    }
+
+    private func sentJoin() {
+        joinedAt.store(MonotonicDeadline.now, ordering: .releasing)
+        joins.add(1, ordering: .releasing)
     }
 
     private static func of(_ watch: UnsafeMutableRawPointer?) -> JoinWatch? {
@@ -51,35 +67,54 @@ final class JoinWatch: Sendable {
 struct CommitHold {
     /// JoinGroup requests whose rebalance event has arrived.
     private var settledJoins: UInt64 = 0
+    /// Whether a rebalance event has no answer. librdkafka then sends no request to join.
+    private var isEventOpen = false
+    /// Time at which the last rebalance event was answered, in nanoseconds; 0 before the first.
+    private var settledAt: UInt64 = 0
     /// Requests that were sent when a revocation was answered, and the time until which the next one is expected, in
     /// nanoseconds; nil: none is expected.
     private var expectation: (joins: UInt64, until: UInt64)?
 
-    /// Nanoseconds from the answer to a heartbeat to the request that follows from it, at most in practice. At most a
-    /// quarter of the time between two heartbeats, so that commits get through.
+    /// Nanoseconds from an answer of the group, or to the group's event, to the request that follows from it, at most in
+    /// practice. At most a quarter of the time between two heartbeats, so that commits get through.
     let reaction: UInt64
     /// Nanoseconds from the answer to a revocation to the request that follows from it, at most in practice.
     static let longestWait: UInt64 = 5_000_000_000
+    /// Nanoseconds from a request to join to the next one, at most in practice. librdkafka waits a second between two
+    /// requests, although it knows earlier that the group rebalances (`rkcg_join_intvl`), and looks at its clock once a
+    /// second or more often.
+    static let joinInterval: UInt64 = 2_000_000_000
 
     /// - Parameter heartbeatMilliseconds: time between two heartbeats.
     init(heartbeatMilliseconds: UInt64 = 3_000) {
         reaction = min(50_000_000, heartbeatMilliseconds * 250_000)
     }
 
-    /// Notes a rebalance event. librdkafka sends no request to join while an event has no answer.
+    /// Notes a rebalance event.
     mutating func rebalanced(joins: UInt64) {
         settledJoins = joins
+        isEventOpen = true
+    }
+
+    /// Notes that the rebalance event was answered.
+    mutating func answered(at now: UInt64) {
+        isEventOpen = false
+        settledAt = now
     }
 
     /// Notes that a cooperative member has given partitions back. The member joins once more, because the group assigns
     /// the partitions to another member only then.
     mutating func revoked(joins: UInt64, at now: UInt64) {
+        answered(at: now)
         expectation = (joins, now + Self.longestWait)
     }
 
-    func isOn(joins: UInt64, heartbeatAnsweredAt: UInt64, at now: UInt64) -> Bool {
-        if joins != settledJoins { return true }
-        if let expectation, expectation.joins == joins, now < expectation.until { return true }
-        return now &- heartbeatAnsweredAt < reaction
+    func isOn(_ traffic: JoinWatch.Traffic, at now: UInt64) -> Bool {
+        if traffic.joins != settledJoins { return true }
+        if isEventOpen { return false }
+        if let expectation, expectation.joins == traffic.joins, now < expectation.until { return true }
+        if now &- max(traffic.answeredAt, settledAt) < reaction { return true }
+        // The answer may have been that the group rebalances.
+        return traffic.answeredAt > settledAt && now < traffic.joinedAt + Self.joinInterval
     }
 }

@@ -5,11 +5,10 @@ extension KafkaConsumer {
     /// commit after the group has its next generation, and refuses the commit (`ILLEGAL_GENERATION`). librdkafka before
     /// 2.8.3 then gives all partitions up, though they are still this member's (its CHANGELOG, #4059).
     ///
-    /// True from the request to join until the rebalance event that follows, and for a moment after each heartbeat.
+    /// True from the request to join until the rebalance event that follows, for a moment after each answer from which
+    /// such a request can follow, and after a rebalance until librdkafka may join again.
     public var holdsCommits: Bool {
-        context.hold.isOn(
-            joins: context.watch.joins, heartbeatAnsweredAt: context.watch.heartbeatAnsweredAt,
-            at: MonotonicDeadline.now)
+        context.hold.isOn(context.watch.traffic, at: MonotonicDeadline.now)
     }
 
     /// Commits offsets of this group, with metadata.

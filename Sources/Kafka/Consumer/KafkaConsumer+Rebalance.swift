@@ -115,7 +115,7 @@ extension ConsumerContext {
         _ list: UnsafeMutablePointer<rd_kafka_topic_partition_list_t>
     ) {
         hasRebalanced = true
-        hold.rebalanced(joins: watch.joins)
+        hold.rebalanced(joins: watch.traffic.joins)
         // The list belongs to librdkafka and is valid only during the callback.
         let named = PartitionList.elements(list).map { TopicPartition($0) }
         let partitions = named.filter { TopicPartition.numbers.contains($0.partition) }
@@ -150,6 +150,7 @@ extension ConsumerContext {
             table.removeAll()
             granted = []
             pending = .none
+            hold.answered(at: MonotonicDeadline.now)
         }
     }
 
@@ -177,6 +178,7 @@ extension ConsumerContext {
         }
         for partition in partitions { table.assign(partition.topicPartition) }
         pending = .none
+        hold.answered(at: MonotonicDeadline.now)
         return nil
     }
 
@@ -190,12 +192,13 @@ extension ConsumerContext {
             }
             for partition in partitions { table.unassign(partition) }
             granted.subtract(partitions)
-            hold.revoked(joins: watch.joins, at: MonotonicDeadline.now)
+            hold.revoked(joins: watch.traffic.joins, at: MonotonicDeadline.now)
         } else {
             let code = rd_kafka_assign(client, nil)
             if code != RD_KAFKA_RESP_ERR_NO_ERROR { return KafkaError(code, "unassign partitions") }
             table.removeAll()
             granted = []
+            hold.answered(at: MonotonicDeadline.now)
         }
         pending = .none
         return nil
