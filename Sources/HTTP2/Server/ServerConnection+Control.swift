@@ -79,7 +79,8 @@ extension ServerConnection {
         }
         state = .draining
         if frame.end == .repeated { submitGoAway(frame, lastStream: Int32.max) }
-        submitGoAway(frame, lastStream: frame.lastStream ?? newestStream)
+        processedStreams = frame.lastStream ?? newestStream
+        submitGoAway(frame, lastStream: processedStreams)
         if let timer { loop.cancel(timer) }
         timer = loop.schedule(after: options.drainTimeout, handler: self)
         if frame.end == .now { close(.byServer) }

@@ -65,7 +65,8 @@ extension ServerConnection {
 
     func handOver(_ slot: UnsafeMutablePointer<ServerStreamSlot>) {
         let stream = slot.pointee.stream
-        guard let request = slot.pointee.request else { return }
+        // Streams above are closed when the GOAWAY leaves.
+        guard stream <= processedStreams, let request = slot.pointee.request else { return }
         let received = ServerRequest(stream: stream, storage: request)
         slot.pointee.isHead = received.isHead
         if slot.pointee.isOversized {
