@@ -14,6 +14,8 @@ struct OversizedRecordTests {
     /// Kafka's error MESSAGE_TOO_LARGE.
     private static let messageTooLarge: Int32 = 10
     private static let partitions = 3
+    /// Jobs before and after each of the four records: 4,800 in all.
+    private static let jobsBetween = 600
 
     private func withWorker(_ mode: Mode, _ body: (Bed, WorkerProcess) throws -> Void) throws {
         // A failure can be injected only into the embedded cluster.
@@ -89,9 +91,9 @@ struct OversizedRecordTests {
             for (number, each) in oversized.enumerated() {
                 var record = each.record
                 record.partition = Int32(number % Self.partitions)
-                try bed.produce(jobs(150, &random).also { all += $0 })
+                try bed.produce(jobs(Self.jobsBetween, &random).also { all += $0 })
                 try bed.kafka.produce(to: "jobs", [record])
-                try bed.produce(jobs(150, &random).also { all += $0 })
+                try bed.produce(jobs(Self.jobsBetween, &random).also { all += $0 })
             }
             try bed.outcomes.wait(for: all.count, of: worker)
             try worker.waits(for: "each record has a dead letter") {

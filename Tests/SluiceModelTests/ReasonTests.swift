@@ -205,4 +205,34 @@ import Testing
             ])
         #expect(ReasonClass.allCases.filter(\.isRetriable) == [.authentication, .connection, .later])
     }
+
+    /// Only reasons that speak against the connection replace it. The only connection stays until it has a successor,
+    /// unless the reason is about the credential.
+    @Test func remedyOfEachReason() {
+        func remedy(_ reason: Reason, isOpen: Bool = true, isOnly: Bool = false) -> String {
+            let verdict = #"{"reason":"\#(reason.name)"}"#.withBytes {
+                ResponseVerdict.classify(status: reason.status, body: $0)
+            }
+            let remedy = verdict.remedy(isOpen: isOpen, isOnly: isOnly)
+            return (remedy.replacement.map { "\($0)" } ?? "keep") + (remedy.pushWaits ? ", waits" : "")
+        }
+        #expect(remedy(.internalServerError) == "whenSuccessorIsOpen")
+        #expect(remedy(.internalServerError, isOpen: false, isOnly: true) == "whenSuccessorIsOpen")
+        #expect(remedy(.shutdown) == "ifOpeningsAreAllowed")
+        #expect(remedy(.shutdown, isOnly: true) == "ifOpeningsAreAllowed, waits")
+        for isOnly in [false, true] {
+            for reason in Reason.allCases where reason.replacesConnection {
+                switch reason {
+                case .internalServerError, .shutdown: break
+                case _ where reason.class == .connection:
+                    #expect(remedy(reason, isOnly: isOnly) == (isOnly ? "whenSuccessorIsOpen, waits" : "now"))
+                default: #expect(remedy(reason, isOnly: isOnly) == "now")
+                }
+            }
+        }
+        for reason in Reason.allCases where reason.status != 0 && reason != .internalServerError {
+            #expect(remedy(reason, isOpen: false, isOnly: true) == "keep")
+            if !reason.replacesConnection, reason.class != .connection { #expect(remedy(reason) == "keep") }
+        }
+    }
 }

@@ -179,7 +179,9 @@ extension Shard {
             let rest = pool.tooManyTokenUpdates(on: connection.generation, logger: logger)
             retryAfter = max(retryAfter, rest)
         }
-        let mustWait = replaceIfUnfit(connection, after: verdict, in: pool.connections)
+        let remedy = verdict.remedy(
+            isOpen: connection.isOpen, isOnly: pool.connections.openConnections == 1)
+        if let replacement = remedy.replacement { pool.connections.replace(connection.number, replacement) }
         if verdict.class == .authentication {
             pool.tokenExpired(
                 on: connection.generation, tokenGeneration: job.pointee.tokenGeneration, now: loop.now,
@@ -190,36 +192,7 @@ extension Shard {
             AttemptAnswer(
                 class: verdict.class, reason: verdict.reason,
                 invalidSinceMilliseconds: verdict.timestampMilliseconds,
-                retryAfterMilliseconds: retryAfter, mustWait: mustWait), at: now)
+                retryAfterMilliseconds: retryAfter, mustWait: remedy.pushWaits), at: now)
         act(ActionContext(verdict: verdict, answered: event.tag))
-    }
-
-    /// Replaces the connection if the answer speaks against it. Returns true when the connection is unfit for the job
-    /// but stays in use because it is the last one. The job then has to wait for a successor, because a retry would use
-    /// the same connection.
-    private func replaceIfUnfit(
-        _ connection: ClientConnection, after verdict: ResponseVerdict, in pool: ConnectionPool
-    ) -> Bool {
-        // Servers in trouble answer so on each connection. Replacing all connections at once would only cost
-        // throughput.
-        if verdict.reason == .internalServerError {
-            pool.replace(connection.number, .whenSuccessorIsOpen)
-            return false
-        }
-        guard connection.isOpen else { return false }
-        // The server keeps refusing our credential on this connection for as long as the connection lives.
-        if verdict.reason.replacesConnection, verdict.class != .connection {
-            pool.replace(connection.number, .now)
-            return false
-        }
-        guard verdict.class == .connection else { return false }
-        let isLast = pool.openConnections == 1
-        // There is no hurry, because the server still answers on this connection.
-        if verdict.reason == .shutdown {
-            pool.replace(connection.number, .ifOpeningsAreAllowed)
-            return isLast
-        }
-        pool.replace(connection.number, isLast ? .whenSuccessorIsOpen : .now)
-        return isLast
     }
 }

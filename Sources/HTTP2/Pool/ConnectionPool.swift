@@ -179,19 +179,6 @@ public final class ConnectionPool {
         carryOut()
     }
 
-    /// How soon a connection that is to be replaced stops taking requests.
-    public enum Replacement: Sendable {
-        /// At once: the connection is of no more use, because its credential's state on the server is spoilt. If the
-        /// connection never was of use, the replacement counts as a failed opening, with its back-off.
-        case now
-        /// When the successor is open, because the connection may be worn out (a server error, a server about to shut
-        /// down). A young connection stays, because a fresh one was no better.
-        case whenSuccessorIsOpen
-        /// When the successor is open, however young the connection is. The connection stays while openings wait for
-        /// their back-off. A server that asks for this on each connection would otherwise have each one replaced.
-        case ifOpeningsAreAllowed
-    }
-
     /// Credential of connections, and the way to the server.
     public struct Identity {
         public var context: TLSContext
@@ -241,7 +228,7 @@ public final class ConnectionPool {
     }
 
     /// Drains one connection and opens another in its place.
-    public func replace(_ number: UInt32, _ replacement: Replacement) {
+    public func replace(_ number: UInt32, _ replacement: ConnectionReplacement) {
         switch replacement {
         case .now: machine.replaceNow(number, now: loop.now.nanoseconds)
         case .whenSuccessorIsOpen:

@@ -4,7 +4,7 @@ import Synchronization
 /// Requests of a consumer to its group, as the client's threads send them. librdkafka reports a rebalance only at its
 /// end, and a commit must not follow the request that begins it (``KafkaConsumer/holdsCommits``).
 final class JoinWatch: Sendable {
-    /// What the client's threads have sent and received.
+    /// Requests and answers that the client's threads have seen.
     struct Traffic: Equatable {
         /// JoinGroup requests that were sent.
         var joins: UInt64 = 0
