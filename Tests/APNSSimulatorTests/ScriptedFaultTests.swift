@@ -180,6 +180,7 @@ import Testing
         try client.send()
         try client.run { client.isClosed }
         #expect(fixture.simulator.summary.accepted == 3)
+        #expect(fixture.simulator.summary.cancelled == 0, "the client has cancelled none")
         let frame = try #require(client.inbox.goAway)
         #expect(frame.errorCode == 0)
         #expect(frame.debugData == #"{"reason":"Shutdown"}"#)

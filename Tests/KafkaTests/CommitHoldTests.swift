@@ -26,11 +26,13 @@ struct CommitHoldTests {
     @Test func eventWithoutAnswerHoldsNothing() {
         var hold = CommitHold()
         hold.rebalanced(joins: 2)
-        #expect(!hold.isOn(seen(joins: 2, joinedAt: now, answeredAt: now), at: now + 1))
-        hold.answered(at: now + 2)
+        let traffic = seen(joins: 2, joinedAt: now, answeredAt: now)
+        #expect(!hold.isOn(traffic, isEventOpen: true, at: now + 1))
         #expect(
-            hold.isOn(seen(joins: 2, joinedAt: now, answeredAt: now), at: now + 3), "a request may follow")
-        #expect(!hold.isOn(seen(joins: 2, joinedAt: now, answeredAt: now), at: now + 2 + hold.reaction))
+            hold.isOn(seen(joins: 3), isEventOpen: true, at: now + 1), "the client has joined all the same")
+        hold.answered(at: now + 2)
+        #expect(hold.isOn(traffic, at: now + 3), "a request may follow")
+        #expect(!hold.isOn(traffic, at: now + 2 + hold.reaction))
     }
 
     /// A cooperative member that gives partitions back joins a second time.

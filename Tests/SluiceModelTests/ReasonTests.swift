@@ -221,18 +221,16 @@ import Testing
         #expect(remedy(.shutdown) == "ifOpeningsAreAllowed")
         #expect(remedy(.shutdown, isOnly: true) == "ifOpeningsAreAllowed, waits")
         for isOnly in [false, true] {
-            for reason in Reason.allCases where reason.replacesConnection {
-                switch reason {
-                case .internalServerError, .shutdown: break
-                case _ where reason.class == .connection:
-                    #expect(remedy(reason, isOnly: isOnly) == (isOnly ? "whenSuccessorIsOpen, waits" : "now"))
-                default: #expect(remedy(reason, isOnly: isOnly) == "now")
-                }
+            for reason in [Reason.idleTimeout, .unrelatedKeyIdInToken] {
+                #expect(remedy(reason, isOnly: isOnly) == (isOnly ? "whenSuccessorIsOpen, waits" : "now"))
+            }
+            for reason in [Reason.expiredProviderToken, .tooManyProviderTokenUpdates] {
+                #expect(remedy(reason, isOnly: isOnly) == "now")
             }
         }
         for reason in Reason.allCases where reason.status != 0 && reason != .internalServerError {
             #expect(remedy(reason, isOpen: false, isOnly: true) == "keep")
-            if !reason.replacesConnection, reason.class != .connection { #expect(remedy(reason) == "keep") }
+            if !reason.replacesConnection { #expect(remedy(reason) == "keep") }
         }
     }
 }

@@ -79,8 +79,8 @@ extension ServerConnection {
         }
         state = .draining
         if frame.end == .repeated { submitGoAway(frame, lastStream: Int32.max) }
-        processedStreams = frame.lastStream ?? newestStream
-        submitGoAway(frame, lastStream: processedStreams)
+        lastProcessedStream = frame.lastStream ?? newestStream
+        submitGoAway(frame, lastStream: lastProcessedStream)
         if let timer { loop.cancel(timer) }
         timer = loop.schedule(after: options.drainTimeout, handler: self)
         if frame.end == .now { close(.byServer) }

@@ -65,8 +65,8 @@ extension ServerConnection {
 
     func handOver(_ slot: UnsafeMutablePointer<ServerStreamSlot>) {
         let stream = slot.pointee.stream
-        // Streams above are closed when the GOAWAY leaves.
-        guard stream <= processedStreams, let request = slot.pointee.request else { return }
+        // nghttp2 closes later streams when the GOAWAY leaves.
+        guard stream <= lastProcessedStream, let request = slot.pointee.request else { return }
         let received = ServerRequest(stream: stream, storage: request)
         slot.pointee.isHead = received.isHead
         if slot.pointee.isOversized {
@@ -77,6 +77,7 @@ extension ServerConnection {
     }
 
     func requestCancelled(_ stream: Int32) {
+        guard stream <= lastProcessedStream else { return }
         handler?.requestCancelled(stream: stream, on: self)
     }
 }

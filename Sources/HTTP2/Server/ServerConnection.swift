@@ -55,8 +55,8 @@ public final class ServerConnection: ReadinessHandler, TimerHandler, TurnEndHand
     var unsentRefusals = 0
     /// GOAWAY requested by `connectionOpened` before there is a session; nil when there is none.
     var earlyGoAway: ServerGoAway?
-    /// Highest stream whose request the handler gets: the one that the GOAWAY names, or any before a GOAWAY.
-    var processedStreams = Int32.max
+    /// Last stream that the GOAWAY reports as processed; `Int32.max` before a GOAWAY. The handler hears of no stream above.
+    var lastProcessedStream = Int32.max
     /// Whether neither a byte is read nor written, see ``isSilent``.
     var isSilenced = false
     /// Pace of reading; nil without a limit.

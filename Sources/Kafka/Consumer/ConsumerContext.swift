@@ -17,6 +17,7 @@ final class ConsumerContext {
     var client: OpaquePointer?
     var table = PartitionTable()
     var pending = Pending.none
+    var isEventOpen: Bool { if case .none = pending { false } else { true } }
     /// Partitions that the group has assigned, including partitions that aren't read yet.
     var granted: Set<TopicPartition> = []
     /// Requests to the group. The context keeps the watch, because the context outlives the client.

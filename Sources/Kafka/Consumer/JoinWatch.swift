@@ -10,8 +10,8 @@ final class JoinWatch: Sendable {
         var joins: UInt64 = 0
         /// Time of the last JoinGroup request, in nanoseconds of the monotonic clock; 0 before the first.
         var joinedAt: UInt64 = 0
-        /// Time of the last answer from which a request to join can follow, to a heartbeat or a question for metadata;
-        /// in nanoseconds of the monotonic clock; 0 before the first.
+        /// Time of the last answer to a heartbeat or to a request for metadata, in nanoseconds of the monotonic clock; 0
+        /// before the first. Either answer can make the client join again.
         var answeredAt: UInt64 = 0
     }
 
@@ -67,22 +67,19 @@ final class JoinWatch: Sendable {
 struct CommitHold {
     /// JoinGroup requests whose rebalance event has arrived.
     private var settledJoins: UInt64 = 0
-    /// Whether a rebalance event has no answer. librdkafka then sends no request to join.
-    private var isEventOpen = false
-    /// Time at which the last rebalance event was answered, in nanoseconds; 0 before the first.
+    /// Time of the owner's last answer to a rebalance event, in nanoseconds; 0 before the first.
     private var settledAt: UInt64 = 0
     /// Requests that were sent when a revocation was answered, and the time until which the next one is expected, in
     /// nanoseconds; nil: none is expected.
     private var expectation: (joins: UInt64, until: UInt64)?
 
-    /// Nanoseconds from an answer of the group, or to the group's event, to the request that follows from it, at most in
-    /// practice. At most a quarter of the time between two heartbeats, so that commits get through.
+    /// Longest time in practice, in nanoseconds, that the client needs to join. The time begins with an answer of a broker,
+    /// or of the owner to a rebalance event. At most a quarter of the heartbeat interval, so that commits get through.
     let reaction: UInt64
     /// Nanoseconds from the answer to a revocation to the request that follows from it, at most in practice.
     static let longestWait: UInt64 = 5_000_000_000
-    /// Nanoseconds from a request to join to the next one, at most in practice. librdkafka waits a second between two
-    /// requests, although it knows earlier that the group rebalances (`rkcg_join_intvl`), and looks at its clock once a
-    /// second or more often.
+    /// Longest time in practice, in nanoseconds, by which librdkafka delays a request to join after the one before.
+    /// librdkafka leaves a second between the two (`rkcg_join_intvl`), and looks at its clock at least once a second.
     static let joinInterval: UInt64 = 2_000_000_000
 
     /// - Parameter heartbeatMilliseconds: time between two heartbeats.
@@ -93,23 +90,21 @@ struct CommitHold {
     /// Notes a rebalance event.
     mutating func rebalanced(joins: UInt64) {
         settledJoins = joins
-        isEventOpen = true
     }
 
-    /// Notes that the rebalance event was answered.
+    /// Notes the owner's answer to a rebalance event.
     mutating func answered(at now: UInt64) {
-        isEventOpen = false
         settledAt = now
     }
 
     /// Notes that a cooperative member has given partitions back. The member joins once more, because the group assigns
     /// the partitions to another member only then.
     mutating func revoked(joins: UInt64, at now: UInt64) {
-        answered(at: now)
         expectation = (joins, now + Self.longestWait)
     }
 
-    func isOn(_ traffic: JoinWatch.Traffic, at now: UInt64) -> Bool {
+    /// - Parameter isEventOpen: whether a rebalance event awaits the owner's answer. librdkafka doesn't join meanwhile.
+    func isOn(_ traffic: JoinWatch.Traffic, isEventOpen: Bool = false, at now: UInt64) -> Bool {
         if traffic.joins != settledJoins { return true }
         if isEventOpen { return false }
         if let expectation, expectation.joins == traffic.joins, now < expectation.until { return true }

@@ -5,10 +5,15 @@ extension KafkaConsumer {
     /// commit after the group has its next generation, and refuses the commit (`ILLEGAL_GENERATION`). librdkafka before
     /// 2.8.3 then gives all partitions up, though they are still this member's (its CHANGELOG, #4059).
     ///
-    /// True from the request to join until the rebalance event that follows, for a moment after each answer from which
-    /// such a request can follow, and after a rebalance until librdkafka may join again.
+    /// True in these times:
+    /// - from a request to join to the rebalance event that follows
+    /// - for a moment after a broker's answer that can make the client join, and after an answer to a rebalance event
+    /// - soon after a rebalance, if such an answer has come, until librdkafka may join again
+    ///
+    /// False while a rebalance event awaits its answer, so that a revocation's commit is sent.
     public var holdsCommits: Bool {
-        context.hold.isOn(context.watch.traffic, at: MonotonicDeadline.now)
+        context.hold.isOn(
+            context.watch.traffic, isEventOpen: context.isEventOpen, at: MonotonicDeadline.now)
     }
 
     /// Commits offsets of this group, with metadata.

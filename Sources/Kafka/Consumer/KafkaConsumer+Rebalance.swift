@@ -149,8 +149,7 @@ extension ConsumerContext {
             rd_kafka_assign(client, nil)
             table.removeAll()
             granted = []
-            pending = .none
-            hold.answered(at: MonotonicDeadline.now)
+            answered()
         }
     }
 
@@ -177,8 +176,7 @@ extension ConsumerContext {
             table.removeAll()
         }
         for partition in partitions { table.assign(partition.topicPartition) }
-        pending = .none
-        hold.answered(at: MonotonicDeadline.now)
+        answered()
         return nil
     }
 
@@ -198,9 +196,13 @@ extension ConsumerContext {
             if code != RD_KAFKA_RESP_ERR_NO_ERROR { return KafkaError(code, "unassign partitions") }
             table.removeAll()
             granted = []
-            hold.answered(at: MonotonicDeadline.now)
         }
-        pending = .none
+        answered()
         return nil
+    }
+
+    private func answered() {
+        pending = .none
+        hold.answered(at: MonotonicDeadline.now)
     }
 }

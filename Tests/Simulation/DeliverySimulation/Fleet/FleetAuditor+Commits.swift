@@ -18,9 +18,9 @@ struct CommitAudit {
     private var size: Int
     private var hasProducer: Bool
     private var pushes: [Int: Progress] = [:]
-    /// Nanoseconds of the first tick after the last commit; nil: none yet. With a store, the first tick after the last
-    /// outcome that Kafka has acknowledged, if that was later: a push from the store needs no commit.
-    private var tickAfterCommit: UInt64?
+    /// Nanoseconds of the first tick after the last commit; nil: none yet. With a store, an acknowledged outcome counts as
+    /// well, because a push from the store needs no commit.
+    private var tickAfterProgress: UInt64?
     private var lastTick: UInt64 = 0
 
     init(_ scenario: FleetScenario, _ window: PushWindow.Limits) {
@@ -61,8 +61,8 @@ struct CommitAudit {
     private var waitsSince: UInt64? {
         var first: UInt64?
         for case .ended(_, _, let tick?) in pushes.values { first = min(first ?? tick, tick) }
-        guard let first, let tickAfterCommit else { return nil }
-        return max(first, tickAfterCommit)
+        guard let first, let tickAfterProgress else { return nil }
+        return max(first, tickAfterProgress)
     }
 
     /// The attempt has ended. Without an outcome, the push counts no more.
@@ -80,14 +80,14 @@ struct CommitAudit {
     /// Kafka has reported a commit as taken.
     mutating func committed() {
         size = size > window.most / 2 ? window.most : size * 2
-        tickAfterCommit = nil
+        tickAfterProgress = nil
         // Others see them a little later.
         if scenario.mode == .transactions { covered { _ in true } }
     }
 
     /// Kafka has acknowledged an outcome, as the process knows now.
     mutating func acknowledged() {
-        if scenario.mode == .local || scenario.mode == .changelog { tickAfterCommit = nil }
+        if scenario.mode == .local || scenario.mode == .changelog { tickAfterProgress = nil }
     }
 
     /// The process sends its transaction's offsets, behind the outcomes.
@@ -107,7 +107,7 @@ struct CommitAudit {
 
     mutating func ticked(at now: UInt64) {
         lastTick = now
-        tickAfterCommit = tickAfterCommit ?? now
+        tickAfterProgress = tickAfterProgress ?? now
         for (job, progress) in pushes {
             guard case .ended(let slot, let awaitsCommit, nil) = progress else { continue }
             pushes[job] = .ended(slot: slot, awaitsCommit: awaitsCommit, tick: now)
