@@ -29,8 +29,12 @@ struct ConnectCheckTests {
             let results = ConnectCheck(configuration, timeout: .seconds(3)).run { reported.append($0) }
             #expect(results == reported)
             #expect(CheckResult.isUsable(results), "\(results)")
+            // Each of the real brokers has a replica of each partition.
+            let brokers = TestKafka.realBrokers?.split(separator: ",").count ?? 1
+            let plural = brokers == 1 ? "" : "s"
             for (part, finding) in [
-                ("kafka", "1 broker: "), ("topic \(bed.kafka.topic("jobs"))", "3 partitions, 1 replica"),
+                ("kafka", "\(brokers) broker\(plural): "),
+                ("topic \(bed.kafka.topic("jobs"))", "3 partitions, \(brokers) replica\(plural)"),
                 ("topic \(bed.kafka.topic("jobs"))", "can be read"),
                 ("topic \(bed.kafka.topic("changelog"))", "can be read"),
                 ("group \(bed.kafka.group)", "its coordinator answers"), ("apns team", "DNS: "),

@@ -73,7 +73,7 @@ import Testing
     private func expectAll(_ run: Run, doubles: Int = 0, _ comment: Comment) {
         #expect(run.count(.accepted) == run.outcomes.count, comment)
         #expect(run.doubles <= doubles, comment)
-        #expect(run.recovery < 20, comment)
+        #expect(run.recovery < 30, comment)
     }
 
     // MARK: No answers
@@ -90,9 +90,11 @@ import Testing
     /// 5 % of the requests are never answered.
     @Test func onlyUnansweredPushesAreRepeated() throws {
         // A slow machine may need another connection, which this test couldn't tell from the successor of a closed one.
+        // Its answers may take seconds, and are no lost answers.
         let run = try run("silent:0.05", jobs: 1_000) {
             $0.apns.maxConnections = 2
-            $0.apns.progressTimeout = .seconds(5)
+            $0.apns.requestTimeout = .seconds(10)
+            $0.apns.progressTimeout = .seconds(20)
         }
         expectAll(run, "dropped")
         #expect(run.books.connections == 2, "no connection is closed")

@@ -27,7 +27,8 @@ import Testing
         let client = try PoolClient(
             port: server.port, context: .client(server.tls.clientOptions), bodyBytes: 10
         ) {
-            $0.connection.requestTimeout = .seconds(2)
+            // A busy machine needs seconds until all requests are in flight.
+            $0.connection.requestTimeout = .seconds(5)
         }
         client.send(0..<400)
         try eventually("all are in flight") { client.read { $0.mostInFlight } == 400 }
@@ -35,7 +36,7 @@ import Testing
             blocked.set()
             written.wait()
             // Blocks the loop for longer than the timeout.
-            usleep(2_100_000)
+            usleep(5_100_000)
         }
         try eventually("all have ended") { client.read { $0.ends.count } == 401 }
         // Request 400 may be late by the loop's own clock.

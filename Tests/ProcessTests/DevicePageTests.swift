@@ -20,8 +20,8 @@ struct DevicePageTests {
                 "--hint-bootstrap-servers", "127.0.0.1:9092",
             ])
         try simulator.waits(for: "the simulator is ready") { directory.read("ready") != nil }
-        let lines = (directory.read("ready") ?? "").split(separator: "\n")
-        let page = try #require(lines.first { $0.hasPrefix("page ") }).dropFirst(5)
+        let ready = (directory.read("ready") ?? "").split(separator: "\n")
+        let page = try #require(ready.first { $0.hasPrefix("page ") }).dropFirst(5)
         let root = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
             .deletingLastPathComponent()
         let result = try ChildProcess.run(
@@ -30,7 +30,9 @@ struct DevicePageTests {
                 root.appending(path: "Tests/Browser/page_test.py").path(percentEncoded: false), String(page),
                 root.appending(path: ".build/page").path(percentEncoded: false),
             ], timeout: .seconds(900))
-        #expect(result.exit == .status(0), "\(result.standardOutput)\n\(result.standardError)")
+        // A long comment is cut, so it opens with what failed.
+        let lines = result.standardOutput.split(separator: "\n").sorted { $0.hasPrefix("FAIL") && !$1.hasPrefix("FAIL") }
+        #expect(result.exit == .status(0), "\(lines.joined(separator: "\n"))\n\(result.standardError)")
         // The simulator has outlived all that the page asked of it.
         #expect(try simulator.stop() == .status(0), "\(simulator.standardError)")
     }
