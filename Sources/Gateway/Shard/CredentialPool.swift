@@ -10,12 +10,11 @@ import StreamScheduling
 
 /// A credential on one shard: its pool, its header encoders, its provider tokens.
 ///
-/// A renewed credential is a new generation. Connections of the generation before serve until their successors are open,
-/// each with the header encoder and the provider token of its own generation.
+/// Connections of a generation before serve until their successors are open, each with the header encoder and the
+/// provider token of its own generation.
 final class CredentialPool {
-    /// A generation of the credential.
+    /// Parts that a generation of the credential sends with.
     private struct Access {
-        var generation: UInt32
         var identity: CredentialIdentity
         var encoder: PushRequestEncoder
         /// Header fields of the generation's connections.
@@ -35,17 +34,11 @@ final class CredentialPool {
     let environment: Configuration.APNS.Environment
     let connections: ConnectionPool
     private let status: CredentialStatus
-    private var access: Access
-    /// Generations before, newest first, as long as they have connections; see ``forgetEarlier()``.
-    private var earlier: [Access] = []
-    /// Highest generation so far.
-    private var generations: UInt32 = 0
+    private var generations: CredentialGenerations<Access>
     /// Answers other than 200 by ``Reason/rawValue``.
     private(set) var reasons = [Int](repeating: 0, count: Reason.allCases.count)
     /// Times from a request's sending to its answer, in the order of `Priority.allCases`.
     private let latencies = (ExponentialHistogram(), ExponentialHistogram(), ExponentialHistogram())
-    /// Time since which the pool has had no connection; nil while it has one.
-    private(set) var downSince: MonotonicTime?
     private var tokenFailureLogged = false
     private var lastClockWarning: MonotonicTime?
 
@@ -63,10 +56,12 @@ final class CredentialPool {
         environment = plan.environment
         status = plan.status
         let fields = StableFields()
-        access = Access(
-            generation: 0, identity: plan.identity,
-            encoder: PushRequestEncoder(fields: fields, authority: plan.authority), fields: fields,
-            key: plan.identity.keys?.current(at: .now()) ?? 0)
+        generations = CredentialGenerations(
+            hasKeys: plan.identity.keys != nil,
+            Access(
+                identity: plan.identity,
+                encoder: PushRequestEncoder(fields: fields, authority: plan.authority), fields: fields,
+                key: plan.identity.keys?.current(at: .now()) ?? 0))
         var configuration = plan.pool
         configuration.apps = apps
         configuration.seed = seed
@@ -75,12 +70,15 @@ final class CredentialPool {
             notifications: notifications, loop: loop, delegate: delegate)
     }
 
+    /// Parts that requests are sent with now.
+    private var access: Access { generations.serving.access }
+
     // MARK: Requests
 
     /// Adds a topic of pushes, or the bundle identifier of an app with broadcasts.
     func target(_ name: UnsafeRawBufferPointer, isBroadcast: Bool) -> PushRequestEncoder.Target {
         // Encoders have the same targets in the same order, so a target's number is the same in all of them.
-        for other in earlier { _ = other.encoder.target(name, isBroadcast: isBroadcast) }
+        for other in generations.earlier { _ = other.access.encoder.target(name, isBroadcast: isBroadcast) }
         return access.encoder.target(name, isBroadcast: isBroadcast)
     }
 
@@ -90,15 +88,17 @@ final class CredentialPool {
     /// Returns the header encoder for requests on a connection, and the generation of its provider token.
     @inline(__always)
     func encoder(of connection: ClientConnection) -> (PushRequestEncoder, tokenGeneration: UInt64) {
-        if connection.generation == access.generation { return (access.encoder, access.tokenGeneration) }
+        if connection.generation == generations.serving.number {
+            return (generations.serving.access.encoder, generations.serving.access.tokenGeneration)
+        }
         return earlierEncoder(of: connection)
     }
 
     private func earlierEncoder(
         of connection: ClientConnection
     ) -> (PushRequestEncoder, tokenGeneration: UInt64) {
-        let found = earlier.first { $0.generation == connection.generation } ?? access
-        return (found.encoder, found.tokenGeneration)
+        let found = generations.generation(connection.generation) ?? generations.serving
+        return (found.access.encoder, found.access.tokenGeneration)
     }
 
     // MARK: Provider tokens
@@ -110,15 +110,12 @@ final class CredentialPool {
         let key = keys.current(at: now)
         // A key that is preferred again replaces a good key. A key of lower preference replaces a refused one.
         if key != access.key { use(access.identity, key: key, atOnce: key > access.key) }
-        refresh(&access, at: now, logger: logger)
-        if !earlier.isEmpty {
-            forgetEarlier()
-            for index in earlier.indices { refresh(&earlier[index], at: now, logger: logger) }
-        }
+        if !generations.earlier.isEmpty { forgetEarlier() }
+        generations.update { refresh($0, &$1, at: now, logger: logger) }
         return access.tokenGeneration != 0
     }
 
-    private func refresh(_ access: inout Access, at now: ClockReading, logger: Logger) {
+    private func refresh(_ generation: UInt32, _ access: inout Access, at now: ClockReading, logger: Logger) {
         guard let tokens = access.tokens else { return }
         do throws(SigningKeyError) {
             guard let token = try tokens.renewed(since: access.tokenGeneration, at: now) else { return }
@@ -128,7 +125,7 @@ final class CredentialPool {
             access.encoder.setAuthorization(token.authorization)
             tokenFailureLogged = false
             if !isFirst {
-                connections.renewYoung(generation: access.generation, age: Self.youngConnection)
+                connections.renewYoung(generation: generation, age: Self.youngConnection)
             }
         } catch {
             if !tokenFailureLogged {
@@ -150,7 +147,7 @@ final class CredentialPool {
     func tokenExpired(
         on connectionGeneration: UInt32, tokenGeneration: UInt64, now: MonotonicTime, logger: Logger
     ) {
-        guard let tokens = access(of: connectionGeneration)?.tokens,
+        guard let tokens = generations.generation(connectionGeneration)?.access.tokens,
             case .tooYoung(let seconds) = tokens.expired(generation: tokenGeneration, at: .now())
         else { return }
         if let last = lastClockWarning, now.nanoseconds(since: last) <= 60_000_000_000 { return }
@@ -162,7 +159,7 @@ final class CredentialPool {
 
     /// Handles ExpiredProviderToken in a GOAWAY.
     func tokenExpired(on connectionGeneration: UInt32, now: MonotonicTime, logger: Logger) {
-        let tokenGeneration = access(of: connectionGeneration)?.tokenGeneration ?? 0
+        let tokenGeneration = generations.generation(connectionGeneration)?.access.tokenGeneration ?? 0
         tokenExpired(on: connectionGeneration, tokenGeneration: tokenGeneration, now: now, logger: logger)
     }
 
@@ -170,7 +167,7 @@ final class CredentialPool {
     /// milliseconds. Logs once for all pools of the key.
     func tooManyTokenUpdates(on connectionGeneration: UInt32, logger: Logger) -> Int64 {
         let now = ClockReading.now()
-        guard let tokens = access(of: connectionGeneration)?.tokens else { return 0 }
+        guard let tokens = generations.generation(connectionGeneration)?.access.tokens else { return 0 }
         let rest = tokens.tooManyUpdates(at: now)
         let seconds = max(0, rest.until - now.monotonicSeconds)
         if rest.isNew {
@@ -193,13 +190,12 @@ final class CredentialPool {
     }
 
     private func use(_ identity: CredentialIdentity, key: Int, atOnce: Bool) {
-        generations += 1
         let fields = StableFields()
-        let new = Access(
-            generation: generations, identity: identity,
-            encoder: PushRequestEncoder(copying: access.encoder, fields: fields), fields: fields, key: key)
-        earlier.insert(access, at: 0)
-        access = new
+        generations.replace(
+            hasKeys: identity.keys != nil,
+            by: Access(
+                identity: identity, encoder: PushRequestEncoder(copying: access.encoder, fields: fields),
+                fields: fields, key: key))
         tokenFailureLogged = false
         apply(atOnce: atOnce)
     }
@@ -207,15 +203,12 @@ final class CredentialPool {
     private func apply(atOnce: Bool) {
         connections.renew(
             .init(context: access.identity.context, fields: access.fields, proxy: access.identity.proxy),
-            generation: access.generation, atOnce: atOnce)
+            generation: generations.serving.number, atOnce: atOnce)
         forgetEarlier()
     }
 
-    /// Forgets generations that have no connection any more. The newest one with a certificate stays, so that the renewal
-    /// can be undone.
     private func forgetEarlier() {
-        let kept = access.identity.keys == nil ? earlier.first?.generation : nil
-        earlier.removeAll { $0.generation != kept && !connections.hasConnection(ofGeneration: $0.generation) }
+        generations.forget { connections.hasConnection(ofGeneration: $0) }
     }
 
     /// Handles an answer or a GOAWAY on a connection of the generation. Returns true when the reason refuses the credential,
@@ -223,14 +216,19 @@ final class CredentialPool {
     func isReplaced(
         after reason: Reason, on connectionGeneration: UInt32, _ text: String, logger: Logger
     ) -> Bool {
-        guard access.identity.keys == nil ? reason.refusesCertificate : reason.refusesKey else {
-            return false
+        switch generations.judge(reason, on: connectionGeneration, isProven: connections.isGenerationProven) {
+        case .none: return false
+        case .isReplaced: return true
+        case .refusesKey: return useNextKey(text, logger: logger)
+        case .undoesRenewal:
+            undoRenewal(text, logger: logger)
+            return true
         }
-        guard connectionGeneration == access.generation else {
-            // The credential in use is another already, unless the connection is older than all that is known.
-            return access(of: connectionGeneration) != nil
-        }
-        guard let keys = access.identity.keys else { return undoRenewal(text, logger: logger) }
+    }
+
+    /// Returns false if APNs has refused all keys.
+    private func useNextKey(_ reason: String, logger: Logger) -> Bool {
+        guard let keys = access.identity.keys else { return false }
         let refused = keys.sources[access.key].credential.keyID
         switch keys.refused(access.key, at: .now()) {
         case .exhausted: return false
@@ -240,7 +238,7 @@ final class CredentialPool {
                 "APNs refuses the key; the next key takes over",
                 metadata: metadata([
                     "key": "\(refused)", "next-key": "\(keys.sources[next].credential.keyID)",
-                    "reason": "\(text)", "action": "remove the key from the credential, or mend it",
+                    "reason": "\(reason)", "action": "remove the key from the credential, or mend it",
                 ]))
         case .known: break
         }
@@ -256,23 +254,15 @@ final class CredentialPool {
         isReplaced(after: .badCertificate, on: connectionGeneration, text, logger: logger)
     }
 
-    /// Returns to the certificate before the renewal, unless APNs has accepted the renewed certificate.
-    private func undoRenewal(_ reason: String, logger: Logger) -> Bool {
-        guard let before = earlier.first, !connections.isGenerationProven else { return false }
+    private func undoRenewal(_ reason: String, logger: Logger) {
         status.countRefusal()
         logger.error(
             "APNs refuses the renewed certificate; the one before stays in use",
             metadata: metadata([
                 "reason": "\(reason)", "action": "put a valid certificate into the credential's file",
             ]))
-        earlier[0] = access
-        access = before
+        generations.undoRenewal()
         apply(atOnce: true)
-        return true
-    }
-
-    private func access(of generation: UInt32) -> Access? {
-        generation == access.generation ? access : earlier.first { $0.generation == generation }
     }
 
     // MARK: Observation
@@ -305,11 +295,6 @@ final class CredentialPool {
 
     /// Counts an answer other than 200.
     func count(_ reason: Reason) { reasons[Int(reason.rawValue)] += 1 }
-
-    /// Notes whether the pool has a connection.
-    func watchConnections(at now: MonotonicTime) {
-        downSince = connections.openConnections > 0 ? nil : downSince ?? now
-    }
 }
 
 /// A pool's plan, shared by all shards.

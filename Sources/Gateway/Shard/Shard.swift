@@ -113,7 +113,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     /// Records that became much smaller since the last round.
     var shrunk: [ShrunkRecord] = []
     private var turnEndAsked = false
-    var nextAvailabilityCheck = MonotonicTime(nanoseconds: 0)
+    var poolWatch: PoolWatch
     private var machineTimer: TimerID?
     private var machineTimerAt = UInt64.max
     private var nextInvariantCheck = MonotonicTime(nanoseconds: 0)
@@ -164,6 +164,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         let topic = UnsafeMutableRawBufferPointer.allocate(byteCount: name.count, alignment: 1)
         topic.copyBytes(from: name)
         sourceTopic = UnsafeRawBufferPointer(topic)
+        poolWatch = PoolWatch(pools: plan.pools.count)
         headers = .allocate(capacity: Self.usualHeaders)
         decoder = JobDecoder(plan.decoding)
         routes = RouteTable(apps: plan.routes)
