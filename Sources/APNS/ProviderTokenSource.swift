@@ -1,4 +1,4 @@
-import Glibc
+import EventLoop
 import SluiceModel
 import Synchronization
 
@@ -146,10 +146,8 @@ public final class ProviderTokenSource: Sendable {
 extension ClockReading {
     /// Reads both clocks of this machine.
     public static func now() -> ClockReading {
-        var wall = timespec()
-        var monotonic = timespec()
-        clock_gettime(CLOCK_REALTIME, &wall)
-        clock_gettime(CLOCK_BOOTTIME, &monotonic)
-        return ClockReading(wallSeconds: Int64(wall.tv_sec), monotonicSeconds: Int64(monotonic.tv_sec))
+        ClockReading(
+            wallSeconds: wallClockMilliseconds() / 1000,
+            monotonicSeconds: Int64(MonotonicTime.read().nanoseconds / 1_000_000_000))
     }
 }

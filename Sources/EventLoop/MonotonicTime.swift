@@ -1,5 +1,3 @@
-import Glibc
-
 /// A point on the monotonic clock, in nanoseconds since an arbitrary origin (the machine's start on Linux). The clock
 /// runs on while the machine is suspended (`CLOCK_BOOTTIME`), so that a worker notices the suspension.
 public struct MonotonicTime: Comparable, Hashable, Sendable {
@@ -7,13 +5,6 @@ public struct MonotonicTime: Comparable, Hashable, Sendable {
 
     public init(nanoseconds: UInt64) {
         self.nanoseconds = nanoseconds
-    }
-
-    /// Reads the clock.
-    public static func read() -> MonotonicTime {
-        var time = timespec()
-        clock_gettime(CLOCK_BOOTTIME, &time)
-        return MonotonicTime(nanoseconds: UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec))
     }
 
     /// Time so far in the future that it never comes.
@@ -45,11 +36,4 @@ extension Duration {
         let (sum, overflowed) = product.addingReportingOverflow(UInt64(attoseconds) / 1_000_000_000)
         return overflowed ? .max : sum
     }
-}
-
-/// Returns milliseconds since 1970-01-01 UTC by the wall clock, which can step.
-public func wallClockMilliseconds() -> Int64 {
-    var time = timespec()
-    clock_gettime(CLOCK_REALTIME, &time)
-    return Int64(time.tv_sec) * 1000 + Int64(time.tv_nsec) / 1_000_000
 }

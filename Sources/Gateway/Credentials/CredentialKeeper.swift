@@ -52,7 +52,7 @@ final class CredentialKeeper: Sendable {
     ) throws(WorkerError) {
         self.tokens = tokens
         self.logger = logger
-        var random = SystemRandomNumberGenerator()
+        var random = ProcessRandom()
         let hasher = IdentityHasher(key0: random.next(), key1: random.next())
         self.hasher = hasher
         var first = State(

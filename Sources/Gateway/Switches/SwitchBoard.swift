@@ -160,7 +160,7 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         _ scope: PauseScope, isPaused: Bool, by: String, note: String,
         completion: @escaping @Sendable (SwitchChange) -> Void
     ) {
-        var random = SystemRandomNumberGenerator()
+        var random = ProcessRandom()
         let record = SwitchRecord(
             scope, isPaused: isPaused, changedMilliseconds: wallClockMilliseconds(), by: by, note: note,
             id: random.next())

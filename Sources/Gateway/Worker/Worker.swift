@@ -154,7 +154,7 @@ public final class Worker: Sendable {
             // A shard may hold all jobs. Polling exceeds the limit by one batch of records at most. A store needs slots
             // for returning items besides.
             let capacity = delivery.maxInFlight + 1024 + (store == nil ? 0 : ShardStore.room)
-            var random = SystemRandomNumberGenerator()
+            var random = ProcessRandom()
             let hasher = store?.hasher ?? IdentityHasher(key0: random.next(), key1: random.next())
             let mode: StoreMode =
                 store == nil
