@@ -34,6 +34,15 @@ public enum RetryStoreError: Error, Hashable, Sendable, CustomStringConvertible 
         }
     }
 
+    /// True when RocksDB writes nothing more until the database is opened again, although the cause may be gone. RocksDB
+    /// resumes by itself after a full disk alone.
+    public var needsReopening: Bool {
+        switch self {
+        case .readOnly, .io: true
+        default: false
+        }
+    }
+
     public var description: String {
         switch self {
         case .noSpace(let directory):

@@ -179,6 +179,8 @@ public struct WorkerFault: Sendable, Equatable {
         case commitMetadata
         /// A change of the store didn't reach the changelog.
         case changelog
+        /// The store goes on failing until it is opened anew.
+        case store
         /// A record's offset is higher than outcomes can name.
         case offsetTooHigh(partition: Int32, offset: Int64)
         /// The partition's offsets went back, because its topic was recreated or the group's offsets were reset.

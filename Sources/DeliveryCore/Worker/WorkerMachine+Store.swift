@@ -146,15 +146,27 @@ extension WorkerMachine {
 
     /// Notes that the store failed, or works again. Nothing is lost meanwhile, because what the store hasn't taken
     /// isn't committed.
-    public mutating func storeFails(_ isFailing: Bool, at now: UInt64) {
+    /// - Parameter needsReopening: whether the store can't work again before it is opened anew.
+    public mutating func storeFails(_ isFailing: Bool, needsReopening: Bool = false, at now: UInt64) {
         self.now = max(self.now, now)
         if isFailing { counters.storeFailures += 1 }
+        reopensStoreAt = isFailing && needsReopening ? reopensStoreAt ?? self.now &+ Self.storePatience : nil
         guard isFailing != isStoreFailing else { return }
         isStoreFailing = isFailing
         note(isFailing ? .storeFailed : .storeWorks)
         act(.requestAll(.storeFails(isFailing)))
         followStore()
     }
+
+    /// Starts over when the store has failed for a while in a way that only a new opening ends. A store that can't be
+    /// opened ends the process, so that other workers take the partitions.
+    mutating func reopenStore() {
+        guard let reopensStoreAt, now >= reopensStoreAt else { return }
+        startOverInOrder(.store)
+    }
+
+    /// Nanoseconds for which a store may fail before it is opened anew.
+    static let storePatience: UInt64 = 10_000_000_000
 
     /// Stops reading while more bytes are on their way to the store than ``Settings/storeQueueBytes``. Reading resumes
     /// at half.

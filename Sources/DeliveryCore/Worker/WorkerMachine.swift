@@ -148,6 +148,8 @@ public struct WorkerMachine: ~Copyable {
     var nextInvariantNote: UInt64 = 0
     /// The store's last write failed.
     var isStoreFailing = false
+    /// Nanoseconds at which a store that goes on failing is opened anew; nil: it works, or can work again by itself.
+    var reopensStoreAt: UInt64?
     /// More bytes are on their way to the store than the store takes.
     var isStoreBehind = false
     var copies = CopyCleaning()
@@ -600,6 +602,7 @@ public struct WorkerMachine: ~Copyable {
         relieveFullWindows()
         scanForDue(time)
         cleanCopies()
+        reopenStore()
         watchInvariants()
         if !gate.isStalled { act(.poll) }
         advanceArrivals()

@@ -209,6 +209,11 @@ extension Intake {
                 the brokers refuse the metadata of commits, which has up to \(CommitMetadata.maximumBytes) bytes; set \
                 the brokers' offset.metadata.max.bytes to at least that number: \(error)
                 """
+        case .store:
+            return """
+                the store fails until it is opened anew; the worker restarts, and ends if the store can't be opened: \
+                \(storeFailure.map { "\($0)" } ?? "")
+                """
         case .changelog: return "a change of the store did not reach the changelog: \(error)"
         case .logWentBack(let partition):
             return """

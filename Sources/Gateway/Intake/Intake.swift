@@ -709,7 +709,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
     func storeWorks(_ error: RetryStoreError?) {
         storeFailure = error
         if let error, !error.isTransient { fail(.other("\(error)")) }
-        apply { machine, now in machine.storeFails(error != nil, at: now) }
+        apply { machine, now in
+            machine.storeFails(error != nil, needsReopening: error?.needsReopening == true, at: now)
+        }
     }
 
     func watch(_ slot: UInt16, _ offset: CommittedOffset) { committedOffsets[slot] = offset }

@@ -1,0 +1,43 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+/// Stores that fail for a while.
+@Suite struct WorkerStoreFailureTests {
+    private func failure(_ emitted: [WorkerAction]) -> WorkerFault? {
+        for case .note(.failed(let fault)) in emitted { return fault }
+        return nil
+    }
+
+    private func script() -> WorkerScript {
+        let script = WorkerScript(.local)
+        script.assign([0])
+        return script
+    }
+
+    @Test func aStoreThatNeedsReopeningIsReopenedAfterAWhile() {
+        let script = script()
+        script.apply { $0.storeFails(true, needsReopening: true, at: $1) }
+        #expect(failure(script.passTicks(99)) == nil)
+        // Further failures don't prolong the wait.
+        script.apply { $0.storeFails(true, needsReopening: true, at: $1) }
+        #expect(failure(script.passTicks(2)) == WorkerFault(cause: .store, fault: nil, startsOver: true))
+    }
+
+    @Test func aStoreThatWorksAgainStaysOpen() {
+        let script = script()
+        script.apply { $0.storeFails(true, needsReopening: true, at: $1) }
+        script.passTicks(50)
+        script.apply { $0.storeFails(false, at: $1) }
+        #expect(failure(script.passTicks(300)) == nil)
+    }
+
+    /// RocksDB resumes by itself when there is room again.
+    @Test func aFullDiskIsWaitedFor() {
+        let script = script()
+        script.apply { $0.storeFails(true, at: $1) }
+        #expect(failure(script.passTicks(600)) == nil)
+        #expect(script.read { $0.hasStoreFailed })
+    }
+}
