@@ -12,7 +12,7 @@ struct LogEnds: ~Copyable {
         client = try ClientConfiguration(.admin, properties).create()
     }
 
-    deinit { rd_kafka_destroy(client) }
+    deinit { _ = ClientDestruction.destroy(client) }
 
     /// Returns each partition's watermarks, or the error. Blocks at most a second more than the given time.
     func query(

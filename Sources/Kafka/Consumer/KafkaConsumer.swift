@@ -1,5 +1,4 @@
 import CRdkafka
-import Synchronization
 
 /// A member of a consumer group that returns records in batches. The owner decides about all offsets: nothing is
 /// committed unless the owner commits.
@@ -34,9 +33,8 @@ public final class KafkaConsumer {
     private var hasLeft = false
     /// Whether destroying the client risks a crash or an endless wait; the process keeps such a client.
     private var mustKeepClient = false
-    private static let kept = Atomic<Int>(0)
     /// Clients that this process keeps with their threads and sockets, because they could not be destroyed.
-    public static var keptClients: Int { kept.load(ordering: .relaxed) }
+    public static var keptClients: Int { ClientDestruction.keptClients }
 
     /// Creates the client and joins the group (`group.id`) for the topics. Names that begin with `^` are regular
     /// expressions. Without topics the consumer joins no group: the owner names partitions with `assign`.
@@ -85,11 +83,12 @@ public final class KafkaConsumer {
     deinit {
         if !isClosed { _ = close() }
         if mustKeepClient {
-            Self.kept.add(1, ordering: .relaxed)
-            _ = Unmanaged.passRetained(context)
-        } else {
-            rd_kafka_destroy(client)
+            ClientDestruction.keep()
+        } else if ClientDestruction.destroy(client) {
+            return
         }
+        // Callbacks of the client use the context.
+        _ = Unmanaged.passRetained(context)
     }
 
     // MARK: Records
