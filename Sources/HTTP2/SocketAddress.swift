@@ -79,3 +79,11 @@ public struct SocketAddress: Sendable, Hashable, CustomStringConvertible {
         return family == AF_INET6 ? "[\(text(host))]:\(text(service))" : "\(text(host)):\(text(service))"
     }
 }
+
+enum SocketAddressText {
+    /// Whether the text is an IPv4 or IPv6 address.
+    static func isAddress(_ text: String) -> Bool {
+        var storage = in6_addr()
+        return inet_pton(AF_INET, text, &storage) == 1 || inet_pton(AF_INET6, text, &storage) == 1
+    }
+}

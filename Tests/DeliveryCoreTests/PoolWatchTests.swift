@@ -7,7 +7,8 @@ import Testing
 
     /// Looks once a second, and carries the changes out. Returns them with their seconds.
     private func run(
-        _ watch: inout PoolWatch, _ suspended: inout Set<Int>, seconds: ClosedRange<UInt64>, connected: Set<Int>
+        _ watch: inout PoolWatch, _ suspended: inout Set<Int>, seconds: ClosedRange<UInt64>,
+        connected: Set<Int>
     ) -> [String] {
         var changes: [String] = []
         for second in seconds {

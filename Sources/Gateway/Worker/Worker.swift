@@ -397,12 +397,12 @@ public final class Worker: Sendable {
         var snapshot = WorkerSnapshot()
         for (index, shard) in shards.enumerated() {
             guard let counters = shard.loop.runBlockingIfRunning({ shard.snapshot() }) else {
-                return finalSnapshot()
+                return finalSnapshot
             }
             snapshot.add(.shard(index, counters))
         }
         guard let state = intake.loop.runBlockingIfRunning({ [intake] in intake.snapshot() }) else {
-            return finalSnapshot()
+            return finalSnapshot
         }
         snapshot.add(.intake(state))
         return snapshot
@@ -420,13 +420,8 @@ public final class Worker: Sendable {
         intake.loop.runBlockingIfRunning { [intake] in intake.partitionReports() } ?? []
     }
 
-    /// Returns the totals, which are taken before the loops end.
-    private func finalSnapshot() -> WorkerSnapshot {
-        guard let totals = lastSnapshot.snapshot.withLock({ $0 }) else {
-            preconditionFailure("a worker's loops ended before its totals were taken")
-        }
-        return totals
-    }
+    /// Totals, which are taken before the loops end; empty if the loops ended in another way.
+    private var finalSnapshot: WorkerSnapshot { lastSnapshot.snapshot.withLock { $0 } ?? WorkerSnapshot() }
 
     private static func log(
         _ event: KafkaProducerEvent, _ logger: Logger, fail: (String, KafkaError) -> Void

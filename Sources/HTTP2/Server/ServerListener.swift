@@ -2,24 +2,6 @@ import CNghttp2
 import EventLoop
 import Glibc
 
-/// Failure to open a listener.
-public struct ServerError: Error, Sendable, Equatable, CustomStringConvertible {
-    /// Requested address and port.
-    public let endpoint: String
-    /// Reason of the failure, for people.
-    public let reason: String
-    /// Remedy, for people.
-    public let hint: String
-
-    package init(endpoint: String, reason: String, hint: String) {
-        self.endpoint = endpoint
-        self.reason = reason
-        self.hint = hint
-    }
-
-    public var description: String { "listening on \(endpoint): \(reason); \(hint)" }
-}
-
 /// Accepts HTTP/2 connections on one address and serves them on one loop.
 // Sendable: the socket and the constants are set in init. Everything else is used only on the loop's thread, or before
 // the loop is started, as the methods demand.

@@ -54,7 +54,7 @@ extension ConsumedRecord {
         guard keepsResponse else { return self }
         let headerCount = headerCount
         let bytesStart = Self.headersStart + headerCount * MemoryLayout<OwnHeader>.stride
-        let block = UnsafeMutableRawPointer.allocate(
+        let block = OwnMemory.allocate(
             byteCount: bytesStart + contentBytes, alignment: MemoryLayout<Own>.alignment)
         var free = block + bytesStart
         func copy(_ bytes: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer {

@@ -86,7 +86,7 @@ public struct ConsumedRecord: @unchecked Sendable {
         if keepsResponse {
             rd_kafka_message_destroy(message)
         } else {
-            UnsafeMutableRawPointer(own).deallocate()
+            OwnMemory.free(UnsafeMutableRawPointer(own))
         }
     }
 

@@ -11,7 +11,9 @@ struct OpenedDatabase {
     var remains: [ColumnFamily]
 
     /// Column families of the database itself and of all complete partitions.
-    var families: [ColumnFamily] { [metaFamily] + partitions.values.flatMap(\.families) }
+    var families: [ColumnFamily] {
+        [metaFamily] + partitions.values.sorted { $0.number < $1.number }.flatMap(\.families)
+    }
 }
 
 extension [ColumnFamily] {
@@ -114,11 +116,11 @@ extension OpenedDatabase {
         }
         partitions = [:]
         remains = []
-        for (number, parts) in parts {
+        for (number, parts) in parts.sorted(by: { $0.key < $1.key }) {
             if let items = parts[.items], let due = parts[.due], let devices = parts[.devices] {
                 partitions[number] = StorePartition(number: number, items: items, due: due, devices: devices)
             } else {
-                remains += parts.values
+                remains += StorePartition.Kind.allCases.compactMap { parts[$0] }
             }
         }
     }

@@ -27,7 +27,7 @@ final class StorePurger: TimerHandler, Sendable {
 
     let loop: EventLoop
     /// See ``PurgeStatus/opening``.
-    private let opening = RetryStore.name(of: .random(in: .min ... .max))
+    private let opening: String
     /// Longest time between a removal and the begin of its purge, in milliseconds.
     private let delay: Int64
     private let state: Mutex<State>
@@ -37,6 +37,8 @@ final class StorePurger: TimerHandler, Sendable {
 
     init(delay: Duration) throws(SystemError) {
         loop = try EventLoop(name: "store-purge")
+        var generator = ProcessRandom()
+        opening = RetryStore.name(of: generator.next())
         self.delay = Int64(delay / .milliseconds(1))
         state = Mutex(State(schedule: PurgeSchedule(delay: self.delay)))
     }

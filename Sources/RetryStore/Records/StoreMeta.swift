@@ -1,5 +1,6 @@
 import CRocksDB
 import CRocksDBExtras
+import EventLoop
 import SluiceModel
 
 /// Metadata of the database, kept in the default column family.
@@ -12,7 +13,7 @@ struct StoreMeta {
     var topic: String
 
     static func random(topic: String) -> StoreMeta {
-        var generator = SystemRandomNumberGenerator()
+        var generator = ProcessRandom()
         return StoreMeta(hasher: (generator.next(), generator.next()), topic: topic)
     }
 

@@ -1,5 +1,4 @@
 import EventLoop
-import Glibc
 
 /// Supervision and end of a connection. ``ConnectionHealth`` decides when each act is due.
 extension ClientConnection {
@@ -115,7 +114,7 @@ extension ClientConnection {
         if let registration { loop.deregister(registration) }
         registration = nil
         let leftThrough = endTransport()
-        if socket >= 0 { Glibc.close(socket) }
+        if socket >= 0 { ClientSocket.close(socket) }
         socket = -1
         session.abandonStreams(leftThrough: leftThrough)
         deliver()

@@ -1,5 +1,4 @@
 import EventLoop
-import Glibc
 
 /// A connection to the server: TCP (through a proxy, if there is one), TLS and ``ClientSession`` on an event loop. All
 /// requests of a loop turn are sent together, in full TLS records. Use on the loop's thread only.
@@ -153,7 +152,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
 
     deinit {
         if let timer { loop.cancel(timer) }
-        if socket >= 0 { Glibc.close(socket) }
+        if socket >= 0 { ClientSocket.close(socket) }
     }
 
     /// Begins to connect. The owner receives the result, even an immediate failure, after this call.

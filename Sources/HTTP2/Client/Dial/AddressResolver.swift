@@ -2,16 +2,6 @@ import EventLoop
 import Glibc
 import Synchronization
 
-/// A name that could not be resolved.
-public struct ResolverError: Error, Sendable, CustomStringConvertible {
-    public var host: String
-    /// Resolver's text of the error.
-    public var reason: String
-    /// Whether the name servers gave no answer, which proves nothing about the name.
-    public var isTemporary = false
-    public var description: String { "cannot resolve \(host): \(reason)" }
-}
-
 /// Looks names up, afresh each time, so that load spreads over the hosts behind a name. All pools of a process share
 /// the resolver, on any thread. ``LookupPlan`` decides which look-ups run.
 public final class AddressResolver: Sendable {

@@ -1,5 +1,4 @@
 import EventLoop
-import Glibc
 
 /// Receives the outcome of a dialing, on the loop's thread. Exactly one method is called, once, unless the dialing is
 /// cancelled before.
@@ -117,21 +116,13 @@ final class Dialer: TimerHandler {
 
     /// Begins an attempt; returns the error of an immediate failure.
     private func open(_ index: Int) -> SystemError? {
-        let address = addresses[index]
-        let socket = Glibc.socket(
-            address.family, Int32(SOCK_STREAM.rawValue | SOCK_NONBLOCK.rawValue | SOCK_CLOEXEC.rawValue), 0)
-        guard socket >= 0 else { return SystemError(call: "socket") }
-        var one: Int32 = 1
-        setsockopt(socket, Int32(IPPROTO_TCP), TCP_NODELAY, &one, socklen_t(MemoryLayout<Int32>.size))
-        var patience = userTimeoutMilliseconds
-        setsockopt(
-            socket, Int32(IPPROTO_TCP), TCP_USER_TIMEOUT, &patience, socklen_t(MemoryLayout<Int32>.size))
-        let attempt = DialAttempt(socket: socket, index: index, loop: loop, dialer: self)
-        let code = address.withPointer { Glibc.connect(socket, $0, $1) == 0 ? 0 : errno }
-        // Whether connected at once or not, the loop reports the result, so that the owner never receives it within its
-        // own call.
-        guard code == 0 || code == EINPROGRESS else { return SystemError(call: "connect", code: code) }
+        let attempt: DialAttempt
         do throws(SystemError) {
+            let socket = try ClientSocket.connect(
+                to: addresses[index], userTimeoutMilliseconds: userTimeoutMilliseconds)
+            attempt = DialAttempt(socket: socket, index: index, loop: loop, dialer: self)
+            // Whether connected at once or not, the loop reports the result, so that the owner never receives it within
+            // its own call.
             try attempt.watch()
         } catch {
             return error
@@ -164,10 +155,7 @@ private final class DialAttempt: ReadinessHandler {
     }
 
     func ready(_ readiness: Readiness) {
-        var code: Int32 = 0
-        var length = socklen_t(MemoryLayout<Int32>.size)
-        if getsockopt(socket, SOL_SOCKET, SO_ERROR, &code, &length) != 0 { code = errno }
-        dialer.ended(index, code: code)
+        dialer.ended(index, code: ClientSocket.error(of: socket))
     }
 
     func take() -> Int32? {
@@ -178,7 +166,7 @@ private final class DialAttempt: ReadinessHandler {
 
     func close() {
         unwatch()
-        if socket >= 0 { Glibc.close(socket) }
+        if socket >= 0 { ClientSocket.close(socket) }
         socket = -1
     }
 

@@ -128,6 +128,7 @@ extension KafkaModel {
         case .synced(let set, let failure, let epoch):
             if epoch == current, client.consumer.joinState == .syncing { synced(client, set, failure) }
         case .heartbeat(let failure, let epoch):
+            client.heartbeats += 1
             if epoch == current { heartbeatAnswered(client, failure) }
         case .committed(let reference, let failure, let membership):
             committed(client, reference, failure, membership)

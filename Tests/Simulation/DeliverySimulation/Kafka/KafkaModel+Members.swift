@@ -154,6 +154,7 @@ extension KafkaModel {
     // MARK: The rebalance
 
     private func sendJoin(_ client: Client) {
+        client.joins += 1
         client.consumer.joinState = .joining
         client.consumer.joinEpoch &+= 1
         client.consumer.rejoins = false

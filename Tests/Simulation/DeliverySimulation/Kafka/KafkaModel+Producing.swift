@@ -40,6 +40,10 @@ struct KafkaProducerState {
     var exists = false
     /// Number of records without a report.
     var queued = 0
+    /// Bytes up to which records share a batch.
+    var batchBytes = Int.max
+    /// Nanoseconds after which a record is given up; nil: as configured.
+    var deliveryTimeout: UInt64?
 }
 
 extension KafkaModel {
@@ -70,7 +74,9 @@ extension KafkaModel {
         client.producer.queued += 1
         let place = place(topic, partition)
         client.queues[place].records.append(
-            .init(record: record, opaque: opaque, deadline: now + configuration.deliveryTimeout))
+            .init(
+                record: record, opaque: opaque,
+                deadline: now + (client.producer.deliveryTimeout ?? configuration.deliveryTimeout)))
         if client.queues[place].state == .idle { startQueue(client, place, after: configuration.linger) }
         return .queued
     }
@@ -104,11 +110,28 @@ extension KafkaModel {
             epoch: client.queues[place].epoch)
     }
 
+    /// Returns the number of records in the next batch.
+    private func batchCount(_ client: Client, _ place: Int) -> Int {
+        let most = min(client.queues[place].records.count, configuration.batchLimit)
+        guard client.producer.batchBytes != .max else { return most }
+        var bytes = 0
+        for index in 0..<most {
+            bytes += client.queues[place].records[index].record.bytes
+            if index > 0, bytes > client.producer.batchBytes { return index }
+        }
+        return most
+    }
+
+    private func isTooLarge(_ client: Client, _ place: Int, _ count: Int) -> Bool {
+        let bytes = client.queues[place].records.prefix(count).reduce(0) { $0 + $1.record.bytes }
+        return largestBatches[place].map { $0 < bytes } ?? false
+    }
+
     /// A batch reaches the leader, unless the leader is unreachable.
     func batchArrives(_ client: Client, _ place: Int, _ epoch: Int32) {
         guard client.queues[place].state == .sending, client.queues[place].epoch == epoch else { return }
         let log = logs[place]
-        let count = min(client.queues[place].records.count, configuration.batchLimit)
+        let count = batchCount(client, place)
         guard count > 0 else {
             client.queues[place].state = .idle
             return
@@ -121,7 +144,9 @@ extension KafkaModel {
         }
         let transaction = transactionOfBatch(client, place)
         // A batch is taken or refused as a whole.
-        let isTooLarge = client.queues[place].records.prefix(count).contains { $0.record.size != .normal }
+        let isTooLarge =
+            client.queues[place].records.prefix(count).contains { $0.record.size != .normal }
+            || (!largestBatches.isEmpty && isTooLarge(client, place, count))
         let refusal: Failure? =
             refusesWrites(log.topic)
             ? .notAuthorised : transaction == nil ? .fenced : isTooLarge ? .tooLarge : nil

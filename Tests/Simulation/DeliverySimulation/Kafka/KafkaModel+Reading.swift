@@ -17,6 +17,8 @@ struct KafkaReading {
     var index = 0
     var layout: Int32 = -1
     var incarnation = 0
+    /// Number of times that the reset policy has moved the reader.
+    var resets = 0
 }
 
 extension KafkaModel {
@@ -249,6 +251,7 @@ extension KafkaModel {
         }
         client.readings[place].limit = client.readings[place].position
         client.readings[place].layout = -1
+        client.readings[place].resets += 1
         fetch(client, place)
     }
 }

@@ -65,6 +65,8 @@ extension KafkaModel {
         var kind: UInt8 = 0
         var isTombstone = false
         var size = Size.normal
+        /// Bytes for which the record counts in a batch.
+        var bytes = 0
     }
 
     /// A record, as a reader gets it.

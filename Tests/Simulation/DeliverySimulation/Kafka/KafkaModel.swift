@@ -67,6 +67,10 @@ final class KafkaModel {
 
         var consumer = KafkaConsumerState()
         var link = KafkaGroupLink()
+        /// Number of requests to join that the client has sent.
+        var joins = 0
+        /// Number of answers to heartbeats that have reached the client.
+        var heartbeats = 0
         /// A rebalance event that waits for its answer. Nothing is polled meanwhile.
         var pending: KafkaConsumerState.Pending { consumer.pending }
 
@@ -89,6 +93,8 @@ final class KafkaModel {
     /// Logs by place: topic and partition.
     let logs: [KafkaLog]
     var partitionCounts: [Int]
+    /// Bytes of the largest batch by place; a missing place has no limit.
+    var largestBatches: [Int: Int] = [:]
     /// In the order of becoming visible.
     private(set) var feed: [VisibleRecord] = []
     var feedOf: [[Int32]]
