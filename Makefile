@@ -157,6 +157,10 @@ simulate: toolchain test-dependencies
 		.build/release/sluice-simulate --fleet $$mode --seeds $(SEEDS) --events $(EVENTS) --first-seed $(FIRST) --jobs $(JOBS) \
 			--coverage $(if $(SHRINK),--shrink) $(ARGS) || exit 1; \
 	done
+	@$(SWIFT) build -c release --product sluice-simulate-workers
+	@for mode in none local changelog transactions; do \
+		.build/release/sluice-simulate-workers --mode $$mode --seeds $(SEEDS) --first $(FIRST) || exit 1; \
+	done
 
 simulate-mutations: toolchain test-dependencies
 	@Tests/Simulation/mutations.py --swift $(SWIFT) --jobs $(JOBS) $(ARGS)

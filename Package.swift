@@ -278,6 +278,89 @@ let package = Package(
     cxxLanguageStandard: .cxx17
 )
 
+// MARK: The simulation of whole workers
+
+/// Modules that the simulation builds a second time, from the same sources over simulated effects: module `X` becomes
+/// `SimulatedX`. The effects themselves have other sources.
+let twins = ["CRocksDB", "CRocksDBExtras", "EventLoop", "HTTP2", "APNS", "Kafka", "RetryStore", "Gateway"]
+
+/// Lets sources import the simulated modules by the names of the real ones. A module's own name is among them, because
+/// sources qualify by it.
+let simulated: [SwiftSetting] = [
+    .unsafeFlags(twins.flatMap { ["-module-alias", "\($0)=Simulated\($0)"] })
+]
+
+func overSimulatedEffects(
+    _ name: String, _ dependencies: [Target.Dependency], exclude: [String] = []
+)
+    -> Target
+{
+    .target(
+        name: "Simulated\(name)", dependencies: dependencies, path: "Tests/Simulation/Effects/\(name)",
+        exclude: exclude, swiftSettings: hot + simulated)
+}
+
+package.targets += [
+    overSimulatedEffects(
+        "EventLoop",
+        [
+            "CEpoll", "Metrics", "SluiceModel",
+            .product(name: "HeapModule", package: "swift-collections"),
+        ]),
+    overSimulatedEffects(
+        "HTTP2", ["SimulatedEventLoop", "CNghttp2", "COpenSSL", "SluiceModel", "StreamScheduling"]),
+    overSimulatedEffects(
+        "APNS", ["SimulatedEventLoop", "SimulatedHTTP2", "SluiceModel", "COpenSSL"],
+        exclude: ["README.md"]),
+    overSimulatedEffects(
+        "Kafka",
+        [
+            "CRdkafka", "DeliveryCore", "SimulatedEventLoop", "SluiceModel", "StreamScheduling",
+            .product(name: "DequeModule", package: "swift-collections"),
+        ]),
+    overSimulatedEffects("CRocksDB", ["SimulatedEventLoop"]),
+    overSimulatedEffects("CRocksDBExtras", ["SimulatedCRocksDB"]),
+    overSimulatedEffects(
+        "RetryStore",
+        [
+            "SimulatedCRocksDB", "SimulatedCRocksDBExtras", "SimulatedEventLoop", "SluiceModel",
+            "StoreEncryption",
+        ], exclude: ["Store/README.md"]),
+    .target(
+        name: "StoreSteps", dependencies: ["EventLoop", "RetryStore", "SluiceModel"],
+        path: "Tests/Simulation/StoreSteps", swiftSettings: strict),
+    overSimulatedEffects(
+        "StoreSteps", ["SimulatedEventLoop", "SimulatedRetryStore", "SluiceModel"]),
+    overSimulatedEffects(
+        "Gateway",
+        [
+            "CBuildInfo", "CPrefetch", "Metrics", "Configuration", "SluiceModel", "StreamScheduling",
+            "DeliveryCore", "SimulatedEventLoop", "SimulatedHTTP2", "SimulatedAPNS", "SimulatedKafka",
+            "SimulatedRetryStore", "StoreEncryption", .product(name: "Logging", package: "swift-log"),
+        ]),
+    .target(
+        name: "WorkerSimulation",
+        dependencies: [
+            "Configuration", "DeliveryCore", "SluiceModel", "SimulatedEventLoop", "SimulatedHTTP2",
+            "SimulatedKafka", "SimulatedRetryStore", "SimulatedGateway",
+            .product(name: "Logging", package: "swift-log"),
+        ],
+        path: "Tests/Simulation/WorkerSimulation", swiftSettings: hot + simulated),
+    .executableTarget(
+        name: "sluice-simulate-workers",
+        dependencies: [
+            "DeliveryCore", "WorkerSimulation",
+            .product(name: "ArgumentParser", package: "swift-argument-parser"),
+        ], path: "Tests/Simulation/SimulateWorkers", swiftSettings: strict),
+    .testTarget(
+        name: "WorkerSimulationTests",
+        dependencies: [
+            "SimulatedEventLoop", "SimulatedAPNS", "SimulatedHTTP2", "SimulatedKafka", "SluiceModel",
+            "StreamScheduling", "SimulatedRetryStore", "SimulatedStoreSteps", "StoreSteps", "TestSupport",
+            "DeliveryCore", "WorkerSimulation",
+        ], swiftSettings: strict),
+]
+
 // With a mutated core only its judges are built.
 if mutations != nil {
     let judges: Set = [

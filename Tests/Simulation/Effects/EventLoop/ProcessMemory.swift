@@ -1,0 +1,1 @@
+../../../../Sources/EventLoop/ProcessMemory.swift

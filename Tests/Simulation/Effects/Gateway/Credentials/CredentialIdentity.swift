@@ -1,0 +1,1 @@
+../../../../../Sources/Gateway/Credentials/CredentialIdentity.swift

@@ -1,0 +1,1 @@
+../../../../../Sources/Gateway/Credentials/StoreKeyKeeper.swift

@@ -1,0 +1,1 @@
+../../../../../Sources/HTTP2/TLS/TLSResults.swift

@@ -1,0 +1,1 @@
+../../../../../Sources/Kafka/Client/ClientConfiguration.swift

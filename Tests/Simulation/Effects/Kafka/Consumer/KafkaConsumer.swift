@@ -1,0 +1,1 @@
+../../../../../Sources/Kafka/Consumer/KafkaConsumer.swift

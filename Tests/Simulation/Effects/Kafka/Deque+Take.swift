@@ -1,0 +1,1 @@
+../../DeliverySimulation/Deque+Take.swift

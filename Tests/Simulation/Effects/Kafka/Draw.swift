@@ -1,0 +1,1 @@
+../../DeliverySimulation/Draw.swift

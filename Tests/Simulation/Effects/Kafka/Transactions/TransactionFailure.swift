@@ -1,0 +1,1 @@
+../../../../../Sources/Kafka/Transactions/TransactionFailure.swift

@@ -1,0 +1,60 @@
+import ArgumentParser
+import DeliveryCore
+import Foundation
+import WorkerSimulation
+
+/// Runs worlds of whole workers.
+@main
+struct SimulateWorkers: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "sluice-simulate-workers",
+        abstract: "Runs the workers that ship in simulated worlds, and checks Sluice's promises.")
+
+    @Option(help: "kind of store: none, local, changelog or transactions") var mode = "transactions"
+    @Option(help: "number of seeds") var seeds = 20
+    @Option(help: "first seed") var first: UInt64 = 1
+    @Option(help: "records that each world's service produces") var events = 300
+    @Flag(help: "worlds without faults") var withoutFaults = false
+    @Flag(help: "print each world's steps") var trace = false
+    @Flag(help: "print the log lines of workers") var log = false
+    @Flag(help: "go on after a broken promise") var keepGoing = false
+
+    func run() throws {
+        let modes: [String: StoreMode] = [
+            "none": .none, "local": .local, "changelog": .changelog, "transactions": .transactions,
+        ]
+        guard let mode = modes[mode] else {
+            throw ValidationError("--mode: none, local, changelog or transactions")
+        }
+        // Sets and dictionaries of the workers have the same order in each run.
+        if ProcessInfo.processInfo.environment["SWIFT_DETERMINISTIC_HASHING"] == nil { startAgain() }
+        let directory = FileManager.default.temporaryDirectory.appending(path: "sluice-simulate-\(getpid())")
+        try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(at: directory) }
+        let files = try SimulationFiles(directory: directory.path(percentEncoded: false))
+        SimulationLog.isPrinted = log
+        var counts = WorkerCounts()
+        var violations = 0
+        let began = ContinuousClock.now
+        for seed in first..<first + UInt64(seeds) {
+            let violation = try WorkerSimulation.run(
+                seed: seed, events: events, mode: mode, withoutFaults: withoutFaults, files: files,
+                printsTrace: trace, counts: &counts)
+            guard let violation else { continue }
+            print(violation)
+            violations += 1
+            if !keepGoing { break }
+        }
+        let seconds = (ContinuousClock.now - began) / .seconds(1)
+        print("\(counts)")
+        print("\(counts.turns) turns in \(seconds) s: \(Int(Double(counts.turns) / seconds)) a second")
+        if violations > 0 { throw ExitCode.failure }
+    }
+
+    private func startAgain() {
+        setenv("SWIFT_DETERMINISTIC_HASHING", "1", 1)
+        var arguments = CommandLine.arguments.map { strdup($0) }
+        arguments.append(nil)
+        execv("/proc/self/exe", arguments)
+    }
+}

@@ -1,0 +1,96 @@
+import Configuration
+import EventLoop
+import Gateway
+import Logging
+
+/// A machine that runs one worker process after the other.
+// Sendable: one thread runs at a time, as `Scheduler` says.
+final class WorkerHost: @unchecked Sendable {
+    let number: Int
+    private let scheduler: Scheduler
+    private let configuration: Configuration
+    private(set) var process: SimulatedProcess?
+    private var supervisor: WorkerSupervisor?
+    /// The worker of the running process; nil while there is none.
+    private(set) var worker: Worker?
+    /// Nanoseconds from which the next process may start.
+    private(set) var startsAt: UInt64 = 0
+    private(set) var isStopping = false
+    /// Number of processes so far.
+    private(set) var starts = 0
+    /// Nanoseconds of the last disturbance of this host's workers: a start, an end, a suspension.
+    private(set) var disturbedAt: UInt64 = 0
+    /// Reason for which the last process ended by itself; nil: it was killed or asked to stop.
+    private(set) var failure: String?
+
+    init(number: Int, _ configuration: Configuration, _ scheduler: Scheduler) {
+        self.number = number
+        self.configuration = configuration
+        self.scheduler = scheduler
+    }
+
+    var isRunning: Bool { process != nil }
+
+    func start() {
+        let process = SimulatedProcess("worker-\(number)-\(starts)")
+        self.process = process
+        starts += 1
+        isStopping = false
+        disturbedAt = scheduler.now
+        let supervisor = WorkerSupervisor(
+            configuration: configuration,
+            logger: Logger(label: "worker", factory: { _ in SimulationLog.handler }),
+            started: { [unowned self] in
+                if self.process === process { worker = $0 }
+            })
+        self.supervisor = supervisor
+        scheduler.startThread(of: process) { [unowned self] in
+            var failure: String?
+            do {
+                failure = try supervisor.run().failure?.reason
+            } catch {
+                failure = "\(error)"
+            }
+            ended(process, failure)
+        }
+    }
+
+    private func ended(_ process: SimulatedProcess, _ failure: String?) {
+        guard self.process === process else { return }
+        self.failure = failure
+        process.kill()
+        forget()
+    }
+
+    private func forget() {
+        process = nil
+        supervisor = nil
+        worker = nil
+        disturbedAt = scheduler.now
+        startsAt = scheduler.now + 100_000_000 + scheduler.below(2_000_000_000)
+    }
+
+    func kill() {
+        guard let process else { return }
+        process.kill()
+        failure = nil
+        forget()
+    }
+
+    func requestStop() {
+        isStopping = true
+        supervisor?.requestStop()
+    }
+
+    /// Path of the store; nil without one.
+    var store: String? { configuration.store?.directory }
+}
+
+/// Where the workers' log lines go: nowhere, or to the standard error.
+public enum SimulationLog {
+    nonisolated(unsafe) public static var isPrinted = false
+
+    static var handler: any LogHandler {
+        isPrinted ? StreamLogHandler.standardError(label: "worker") : SwiftLogNoOpLogHandler()
+    }
+}

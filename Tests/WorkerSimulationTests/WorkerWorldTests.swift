@@ -1,0 +1,42 @@
+import DeliveryCore
+import Foundation
+import Testing
+import WorkerSimulation
+
+/// Worlds of the workers that ship.
+@Suite struct WorkerWorldTests {
+    private func run(
+        _ mode: StoreMode, seeds: ClosedRange<UInt64>, events: Int, withoutFaults: Bool = false
+    ) throws -> WorkerCounts {
+        let directory = FileManager.default.temporaryDirectory
+            .appending(path: "sluice-worlds-\(UInt64.random(in: .min ... .max))")
+        try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(at: directory) }
+        let files = try SimulationFiles(directory: directory.path(percentEncoded: false))
+        var counts = WorkerCounts()
+        for seed in seeds {
+            let violation = try WorkerSimulation.run(
+                seed: seed, events: events, mode: mode, withoutFaults: withoutFaults, files: files,
+                counts: &counts)
+            #expect(violation == nil, "\(violation.map { "\($0)" } ?? "")")
+        }
+        return counts
+    }
+
+    @Test(arguments: StoreMode.allCases)
+    func aWorldWithoutFaultsHasOnePushAndOneOutcomeForEachJob(_ mode: StoreMode) throws {
+        let counts = try run(mode, seeds: 1...3, events: 100, withoutFaults: true)
+        #expect(counts.outcomes == counts.jobs)
+        #expect(counts.repeatedPushes == 0)
+        #expect(counts.faults == 0)
+        #expect(counts.pushes > counts.jobs / 3)
+    }
+
+    @Test(arguments: StoreMode.allCases)
+    func promisesHoldUnderFaults(_ mode: StoreMode) throws {
+        let counts = try run(mode, seeds: 11...20, events: 250)
+        #expect(counts.outcomes >= counts.jobs)
+        #expect(counts.faults > 10)
+        #expect(counts.starts > 0)
+    }
+}
