@@ -3,8 +3,10 @@ import StoreEncryption
 
 /// Failures of the store. They never contain a key, token or payload.
 public enum RetryStoreError: Error, Hashable, Sendable, CustomStringConvertible {
-    /// The disk or the quota is full. Nothing is lost; a later write succeeds once there is room again.
+    /// The disk is full. Nothing is lost; a later write succeeds once there is room again.
     case noSpace(directory: String)
+    /// The quota is used up. Nothing is lost; RocksDB writes again once there is room and the database is opened anew.
+    case quota(directory: String)
     /// The directory is not writable.
     case readOnly(directory: String)
     /// Another process, or another store of this one, has the database open.
@@ -29,7 +31,7 @@ public enum RetryStoreError: Error, Hashable, Sendable, CustomStringConvertible 
     /// True when a retry may succeed later, by itself or after somebody made room or granted a right.
     public var isTransient: Bool {
         switch self {
-        case .noSpace, .readOnly, .io: true
+        case .noSpace, .quota, .readOnly, .io: true
         case .locked, .notADirectory, .missing, .corrupt, .format, .wrongTopic, .key, .closed: false
         }
     }
@@ -38,7 +40,7 @@ public enum RetryStoreError: Error, Hashable, Sendable, CustomStringConvertible 
     /// resumes by itself after a full disk alone.
     public var needsReopening: Bool {
         switch self {
-        case .readOnly, .io: true
+        case .quota, .readOnly, .io: true
         default: false
         }
     }
@@ -47,6 +49,8 @@ public enum RetryStoreError: Error, Hashable, Sendable, CustomStringConvertible 
         switch self {
         case .noSpace(let directory):
             "the store in \(directory) has no room left on its disk: make room; writing resumes by itself"
+        case .quota(let directory):
+            "the store in \(directory) has used up its disk quota: raise it or make room; the worker restarts by itself"
         case .readOnly(let directory):
             "the store in \(directory) can't be written: give this process the right to write to the directory, on a file "
                 + "system that isn't mounted read-only"
@@ -87,9 +91,8 @@ struct RocksFailure: Error {
     /// Returns the store's error for the text. RocksDB's texts begin with the kind of the status and end with the
     /// system's message.
     func error(in directory: String) -> RetryStoreError {
-        if text.contains("No space left on device") || text.contains("Disk quota exceeded") {
-            return .noSpace(directory: directory)
-        }
+        if text.contains("No space left on device") { return .noSpace(directory: directory) }
+        if text.contains("Disk quota exceeded") { return .quota(directory: directory) }
         if text.contains("/LOCK"),
             text.contains("lock hold by current process") || text.contains("While lock file")
         {

@@ -25,6 +25,16 @@ import Testing
         #expect(failure(script.passTicks(2)) == WorkerFault(cause: .store, fault: nil, startsOver: true))
     }
 
+    /// Purges and scans meet errors of their own.
+    @Test func anotherErrorChangesNothing() {
+        let script = script()
+        script.apply { $0.storeFails(true, needsReopening: true, at: $1) }
+        script.passTicks(50)
+        script.apply { $0.storeFails(true, at: $1) }
+        #expect(failure(script.passTicks(49)) == nil)
+        #expect(failure(script.passTicks(2))?.cause == .store)
+    }
+
     @Test func aStoreThatWorksAgainStaysOpen() {
         let script = script()
         script.apply { $0.storeFails(true, needsReopening: true, at: $1) }

@@ -114,7 +114,7 @@ import Testing
             "IO error: No space left on device: While appending to file: /d/1.log: No space left on device",
             "noSpace"
         ),
-        ("IO error: While appending to file: /d/1.log: Disk quota exceeded", "noSpace"),
+        ("IO error: While appending to file: /d/1.log: Disk quota exceeded", "quota"),
         ("IO error: While open a file for appending: /d/1.log: Read-only file system", "readOnly"),
         ("IO error: While lock file: /d/LOCK: Resource temporarily unavailable", "locked"),
         ("Corruption: block checksum mismatch", "corrupt"),
@@ -126,6 +126,7 @@ import Testing
         let found =
             switch error {
             case .noSpace: "noSpace"
+            case .quota: "quota"
             case .readOnly: "readOnly"
             case .locked: "locked"
             case .corrupt: "corrupt"
@@ -134,7 +135,8 @@ import Testing
             }
         #expect(found == kind)
         #expect(error.description.contains("/d"))
-        #expect(error.isTransient == ["noSpace", "readOnly", "io"].contains(kind))
+        #expect(error.isTransient == ["noSpace", "quota", "readOnly", "io"].contains(kind))
+        #expect(error.needsReopening == ["quota", "readOnly", "io"].contains(kind))
     }
 
     private final class Write {

@@ -150,7 +150,11 @@ extension WorkerMachine {
     public mutating func storeFails(_ isFailing: Bool, needsReopening: Bool = false, at now: UInt64) {
         self.now = max(self.now, now)
         if isFailing { counters.storeFailures += 1 }
-        reopensStoreAt = isFailing && needsReopening ? reopensStoreAt ?? self.now &+ Self.storePatience : nil
+        if !isFailing {
+            reopensStoreAt = nil
+        } else if needsReopening {
+            reopensStoreAt = reopensStoreAt ?? self.now &+ Self.storePatience
+        }
         guard isFailing != isStoreFailing else { return }
         isStoreFailing = isFailing
         note(isFailing ? .storeFailed : .storeWorks)
@@ -158,8 +162,8 @@ extension WorkerMachine {
         followStore()
     }
 
-    /// Starts over when the store has failed for a while in a way that only a new opening ends. A store that can't be
-    /// opened ends the process, so that other workers take the partitions.
+    /// Starts over when the store has failed for a while in a way that only a new opening ends. Other workers take the
+    /// partitions meanwhile.
     mutating func reopenStore() {
         guard let reopensStoreAt, now >= reopensStoreAt else { return }
         startOverInOrder(.store)

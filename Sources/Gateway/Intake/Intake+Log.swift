@@ -211,7 +211,7 @@ extension Intake {
                 """
         case .store:
             return """
-                the store fails until it is opened anew; the worker restarts, and ends if the store can't be opened: \
+                the store fails until it is opened anew; the worker restarts: \
                 \(storeFailure.map { "\($0)" } ?? "")
                 """
         case .changelog: return "a change of the store did not reach the changelog: \(error)"

@@ -111,22 +111,25 @@ final class CredentialPool {
         // A key that is preferred again replaces a good key. A key of lower preference replaces a refused one.
         if key != access.key { use(access.identity, key: key, atOnce: key > access.key) }
         if !generations.earlier.isEmpty { forgetEarlier() }
-        generations.update { refresh($0, &$1, at: now, logger: logger) }
+        var renewed: [UInt32] = []
+        generations.update { if refresh(&$1, at: now, logger: logger) { renewed.append($0) } }
+        for generation in renewed {
+            connections.renewYoung(generation: generation, age: Self.youngConnection)
+        }
         return access.tokenGeneration != 0
     }
 
-    private func refresh(_ generation: UInt32, _ access: inout Access, at now: ClockReading, logger: Logger) {
-        guard let tokens = access.tokens else { return }
+    /// Returns whether another token has taken the place of one.
+    private func refresh(_ access: inout Access, at now: ClockReading, logger: Logger) -> Bool {
+        guard let tokens = access.tokens else { return false }
         do throws(SigningKeyError) {
-            guard let token = try tokens.renewed(since: access.tokenGeneration, at: now) else { return }
+            guard let token = try tokens.renewed(since: access.tokenGeneration, at: now) else { return false }
             let isFirst = access.tokenGeneration == 0
             access.tokenGeneration = token.generation
             access.tokenIssued = token.issuedAtSeconds
             access.encoder.setAuthorization(token.authorization)
             tokenFailureLogged = false
-            if !isFirst {
-                connections.renewYoung(generation: generation, age: Self.youngConnection)
-            }
+            return !isFirst
         } catch {
             if !tokenFailureLogged {
                 tokenFailureLogged = true
@@ -134,6 +137,7 @@ final class CredentialPool {
                     "provider token can't be signed; without a token nothing is sent with this credential",
                     metadata: metadata(["error": "\(error)"]))
             }
+            return false
         }
     }
 

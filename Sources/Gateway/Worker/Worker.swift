@@ -18,12 +18,15 @@ public enum WorkerError: Error, Sendable, CustomStringConvertible {
     case kafka(String)
     /// The store can't be opened.
     case store(String)
+    /// The store can't be opened for now, because of its disk.
+    case disk(String)
     /// The system refused a resource, descriptors for instance.
     case system(String)
 
     public var description: String {
         switch self {
-        case .credential(let text), .kafka(let text), .store(let text), .system(let text): text
+        case .credential(let text), .kafka(let text), .store(let text), .disk(let text), .system(let text):
+            text
         }
     }
 }
@@ -360,7 +363,7 @@ public final class Worker: Sendable {
                 ])
             return opened
         } catch {
-            throw .store("\(error)")
+            throw error.isTransient ? .disk("\(error)") : .store("\(error)")
         }
     }
 

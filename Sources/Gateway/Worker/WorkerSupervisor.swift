@@ -78,8 +78,8 @@ public final class WorkerSupervisor: Sendable {
     }
 
     /// Runs workers, and blocks until the last worker has ended.
-    /// - Throws: the reason for which the first worker can't start. A later worker waits for Kafka for as long as Kafka
-    ///   is away.
+    /// - Throws: the reason for which the first worker can't start. A later worker waits for as long as Kafka is away or
+    ///   the store's disk can't be used; another reason is thrown.
     /// - Returns: the end of the last worker.
     public func run() throws -> WorkerResult {
         var generator = SeededGenerator(seed: MonotonicTime.read().nanoseconds)
@@ -106,7 +106,7 @@ public final class WorkerSupervisor: Sendable {
             if stopping.wait(milliseconds: Int(milliseconds)) { break }
             do {
                 last = try runOne(restarts: restarts, &failures)
-            } catch WorkerError.kafka(let reason) {
+            } catch WorkerError.kafka(let reason), WorkerError.disk(let reason) {
                 last.failure = WorkerFailure(reason: reason, startsOver: true)
             }
         }

@@ -14,7 +14,8 @@ struct LogEnds: ~Copyable {
 
     deinit { _ = ClientDestruction.destroy(client) }
 
-    /// Returns each partition's watermarks, or the error. Blocks at most a second more than the given time.
+    /// Returns each partition's watermarks, or the error. Blocks at most a second more than the given time. The end of
+    /// this value may take ten seconds (`ClientDestruction`).
     func query(
         _ partitions: [TopicPartition], timeoutMilliseconds: Int32
     ) -> [TopicPartition: Result<Watermarks, KafkaError>] {

@@ -114,7 +114,8 @@ struct StoreDirectory {
     /// Returns the store's error for a system error in this directory.
     func error(_ code: Int32, _ what: String) -> RetryStoreError {
         switch code {
-        case ENOSPC, EDQUOT: .noSpace(directory: path)
+        case ENOSPC: .noSpace(directory: path)
+        case EDQUOT: .quota(directory: path)
         case EROFS, EACCES, EPERM: .readOnly(directory: path)
         case ENOTDIR: .notADirectory(directory: path)
         default: .io(directory: path, text: "can't \(what): \(String(cString: strerror(code)))")

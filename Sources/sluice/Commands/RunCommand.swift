@@ -223,7 +223,7 @@ extension CommandFailure {
     init(_ error: WorkerError) {
         switch error {
         case .credential(let text): self.init(.configuration, text)
-        case .kafka(let text), .store(let text): self.init(.unavailable, text)
+        case .kafka(let text), .store(let text), .disk(let text): self.init(.unavailable, text)
         case .system(let text): self.init(.internalError, text)
         }
     }

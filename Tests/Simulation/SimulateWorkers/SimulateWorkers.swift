@@ -42,6 +42,10 @@ struct SimulateWorkers: ParsableCommand {
                 printsTrace: trace, counts: &counts)
             guard let violation else { continue }
             print(violation)
+            if !trace, !keepGoing { print(violation.trace.joined(separator: "\n")) }
+            print(
+                "replay: sluice-simulate-workers --mode \(mode) --first \(seed) --seeds 1 --events \(events) --trace"
+            )
             violations += 1
             if !keepGoing { break }
         }

@@ -14,6 +14,11 @@ final class SimulatedAPNS {
         var connection: Int
         /// Process that has sent the request; nil: it is unknown.
         var process: SimulatedProcess?
+        /// The network's number of the connection.
+        var link: Int
+
+        /// Number of the host that has sent the request; nil: it is unknown.
+        var host: Int? { process.flatMap { Int($0.name.split(separator: "-")[1]) } }
     }
 
     enum Answer {
@@ -69,12 +74,15 @@ final class SimulatedAPNS {
     private final class Handler: ServerRequestHandler {
         private unowned let owner: SimulatedAPNS
         private let number: Int
-        private weak var process: SimulatedProcess?
+        private let process: SimulatedProcess?
+        private let link: Int
 
         init(_ owner: SimulatedAPNS, number: Int) {
             self.owner = owner
             self.number = number
-            process = SimulatedNetwork.current.lastAccepted?.client.process
+            let accepted = SimulatedNetwork.current.lastAccepted
+            process = accepted?.client.process
+            link = accepted?.number ?? 0
         }
 
         func connectionClosed(_ connection: ServerConnection, reason: ServerCloseReason) {
@@ -93,7 +101,6 @@ final class SimulatedAPNS {
         }
 
         private static func give(_ answer: Answer, to stream: Int32, on connection: ServerConnection) {
-            guard connection.isOpen else { return }
             switch answer {
             case .none: break
             case .reset(let code): connection.reset(stream: stream, errorCode: code)
@@ -118,7 +125,7 @@ final class SimulatedAPNS {
             var push = Push(
                 job: job, token: String(path.dropFirst("/3/device/".count)), expiration: nil,
                 connection: number,
-                process: process)
+                process: process, link: link)
             for index in 0..<request.headerCount {
                 let (name, value) = request.header(index)
                 if name.elementsEqual("apns-expiration".utf8) {

@@ -15,11 +15,8 @@ final class WorkerHost: @unchecked Sendable {
     private(set) var worker: Worker?
     /// Nanoseconds from which the next process may start.
     private(set) var startsAt: UInt64 = 0
-    private(set) var isStopping = false
     /// Number of processes so far.
     private(set) var starts = 0
-    /// Nanoseconds of the last disturbance of this host's workers: a start, an end, a suspension.
-    private(set) var disturbedAt: UInt64 = 0
     /// Reason for which the last process ended by itself; nil: it was killed or asked to stop.
     private(set) var failure: String?
 
@@ -35,8 +32,6 @@ final class WorkerHost: @unchecked Sendable {
         let process = SimulatedProcess("worker-\(number)-\(starts)")
         self.process = process
         starts += 1
-        isStopping = false
-        disturbedAt = scheduler.now
         let supervisor = WorkerSupervisor(
             configuration: configuration,
             logger: Logger(label: "worker", factory: { _ in SimulationLog.handler }),
@@ -66,19 +61,19 @@ final class WorkerHost: @unchecked Sendable {
         process = nil
         supervisor = nil
         worker = nil
-        disturbedAt = scheduler.now
         startsAt = scheduler.now + 100_000_000 + scheduler.below(2_000_000_000)
     }
 
     func kill() {
         guard let process else { return }
         process.kill()
+        // The code of the thread still runs to its end, and must not start over.
+        supervisor?.requestStop()
         failure = nil
         forget()
     }
 
     func requestStop() {
-        isStopping = true
         supervisor?.requestStop()
     }
 

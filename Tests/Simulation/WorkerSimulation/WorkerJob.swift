@@ -17,10 +17,13 @@ struct WorkerJob {
     /// Milliseconds since the epoch before which the push isn't sent; 0: at once.
     var due: Int64 = 0
 
+    /// Value of `apns-collapse-id`; nil without one.
+    var collapse: String?
+
     // MARK: Seen from outside
 
-    /// Requests that APNs has received.
-    var requests = 0
+    /// Answers of APNs that end the push.
+    var refusals = 0
     /// Requests that APNs has accepted.
     var accepted = 0
     /// Nanoseconds of the last accepted request.
@@ -29,10 +32,14 @@ struct WorkerJob {
     var answeredAt: UInt64 = 0
     /// Connection of the last accepted request.
     var connection = 0
+    /// Host that has sent it; nil: it is unknown.
+    var host: Int?
     /// Whether the worker may not have learned that APNs has accepted the push, or could not keep that.
     var isExcused = false
     /// Outcomes and dead letters that a reader of committed records has seen.
     var outcomes = 0
+    /// Nanoseconds at which the last of them was seen.
+    var outcomeAt: UInt64 = 0
 
     static func token(_ device: Int) -> String {
         let digits = String(device, radix: 16)

@@ -30,6 +30,9 @@ struct WorkerScenario {
     /// Most bytes of a record in the topic of dead letters; nil: Kafka's default.
     var deadLetterBytes: Int?
 
+    /// Most milliseconds by which a worker's clock is wrong.
+    var clockDeviation: Int64 { faults.contains(.clock) ? 1500 : 0 }
+
     init(_ scheduler: Scheduler, mode: StoreMode, withoutFaults: Bool) {
         func draw(_ range: ClosedRange<Int>) -> Int { Int.random(in: range, using: &scheduler.random) }
         self.mode = mode
@@ -58,12 +61,30 @@ struct WorkerScenario {
 /// Faults of a world of whole workers.
 enum WorkerFault: CaseIterable {
     case kill, stop, suspension, cut, blackHole, goAway, leader, groupCoordinator, transactionCoordinator,
-        slowKafka, fullDisk, failingDisk, powerLoss, lostDisk, clock, pause
+        slowKafka, fullDisk, failingDisk, powerLoss, lostDisk, clock, pause, renewal
+
+    /// Whether the fault concerns the whole group: commits are refused until the members that are left have rejoined.
+    var isOfGroup: Bool {
+        switch self {
+        case .leader, .groupCoordinator, .transactionCoordinator, .slowKafka, .kill, .suspension, .powerLoss,
+            .lostDisk:
+            true
+        default: false
+        }
+    }
+
+    /// Whether the fault is one of a disk.
+    var isOfDisk: Bool {
+        switch self {
+        case .fullDisk, .failingDisk, .powerLoss, .lostDisk: true
+        default: false
+        }
+    }
 
     /// Whether the fault may hide from a worker what APNs has accepted, or undo what the worker knows.
     var excusesRepeats: Bool {
         switch self {
-        case .stop, .goAway, .clock, .pause: false
+        case .stop, .goAway, .clock, .pause, .renewal: false
         default: true
         }
     }

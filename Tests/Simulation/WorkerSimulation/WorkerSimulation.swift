@@ -21,6 +21,8 @@ public struct WorkerViolation: Error, Sendable, CustomStringConvertible {
         case nothingLost = "nothing is lost"
         case oneOutcome = "exactly one outcome"
         case rightOutcome = "the outcome is what happened"
+        case newestWins = "the newest wins"
+        case sound = "the core's tables are sound"
         case neverLate = "never after the expiration"
         case oneOwner = "only the owner of a partition sends its pushes"
         case noDuplicate = "no duplicate without a cause"
@@ -33,6 +35,8 @@ public struct WorkerViolation: Error, Sendable, CustomStringConvertible {
     public var mode: StoreMode
     public var promise: Promise
     public var what: String
+    /// The last steps before the violation.
+    public var trace: [String]
 
     public var description: String { "seed \(seed), \(mode): \"\(promise.rawValue)\" is broken: \(what)" }
 }
@@ -49,6 +53,8 @@ public struct WorkerCounts: Sendable {
     public var repeatedOutcomes = 0
     public var starts = 0
     public var faults = 0
+    /// Most nanoseconds by which a simulated wait has ended late.
+    public var longestOverrun: UInt64 = 0
 
     public init() {}
 
@@ -62,14 +68,16 @@ public struct WorkerCounts: Sendable {
         repeatedOutcomes += other.repeatedOutcomes
         starts += other.starts
         faults += other.faults
+        longestOverrun = max(longestOverrun, other.longestOverrun)
     }
 }
 
 /// Files that workers of all worlds read: a signing key, and the certificates of APNs.
 public final class SimulationFiles: Sendable {
     let directory: String
-    let key: String
     let authority: String
+    /// Signing keys, any of which APNs accepts.
+    private let keys: [String]
     /// The server's certificate and key.
     nonisolated(unsafe) let server: TLSContext
 
@@ -77,9 +85,8 @@ public final class SimulationFiles: Sendable {
     public init(directory: String) throws {
         self.directory = directory
         let authority = try CertificateAuthority(commonName: "simulated APNs")
-        key = "\(directory)/key.p8"
+        keys = try (0..<2).map { _ in try CertificateAuthority(commonName: "key").privateKeyPEM }
         self.authority = "\(directory)/authority.pem"
-        try Self.write(try CertificateAuthority(commonName: "key").privateKeyPEM, to: key)
         try Self.write(authority.certificatePEM, to: self.authority)
         let issued = try authority.issueServer(names: [SimulatedAPNS.host])
         server = try TLSContext.server(
@@ -90,12 +97,19 @@ public final class SimulationFiles: Sendable {
 
     /// Returns the directory of a host's store, without files of earlier worlds. The store itself is on a simulated disk;
     /// only the switches are in real files.
-    func directory(of host: Int) -> String {
+    func directory(of host: Int) throws -> String {
         let path = "\(directory)/\(host)"
         mkdir(path, 0o700)
         for file in ["switches", "switches.known"] { unlink("\(path)/\(file)") }
         return path
     }
+
+    /// Writes one of the signing keys to the host's key file.
+    func writeKey(_ number: Int, of host: Int) throws {
+        try Self.write(keys[number % keys.count], to: key(of: host))
+    }
+
+    func key(of host: Int) -> String { "\(directory)/\(host)/key.p8" }
 
     private static func write(_ text: String, to path: String) throws {
         let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0o600)

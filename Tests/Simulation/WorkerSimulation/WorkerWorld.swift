@@ -17,22 +17,20 @@ final class WorkerWorld {
     private let kafka: KafkaCluster
     private var apns: SimulatedAPNS!
     private var hosts: [WorkerHost] = []
-    private var jobs: [WorkerJob] = []
+    private var auditor: WorkerAuditor!
     private(set) var counts = WorkerCounts()
     private(set) var violation: WorkerViolation?
     private let printsTrace: Bool
     private var trace: [String] = []
+    private let files: SimulationFiles
+    /// Number of renewals so far.
+    private var renewals = 0
     /// Whether the world has made its last step.
     private var isHealing = false
     private var isHealthy = false
     /// Whether nothing is left to do, or nothing more is waited for.
     private var isOver = false
-    /// Nanoseconds until which the last fault lasted that excuses repeated pushes.
-    private var disturbedAt: UInt64 = 0
-    /// Member that has each partition, and the nanoseconds since which the world has known.
-    private var owners: [(process: SimulatedProcess?, since: UInt64)] = []
-    /// Nanoseconds since which an operator has paused all sending on each worker that runs; nil: nothing is paused.
-    private var pausedSince: UInt64?
+    private var pause = Pause.none
     /// Next offsets of the topics with outcomes and dead letters to look at, by partition.
     private var read: [String: [Int]] = [:]
 
@@ -41,8 +39,16 @@ final class WorkerWorld {
     static let deadLetters = "dead"
     static let changelog = "changelog"
     private static let second: UInt64 = 1_000_000_000
-    /// Nanoseconds in which a fault may have consequences, such as a lost membership.
-    private static let aftermath = 30 * second
+
+    /// A pause of all sending by an operator.
+    private enum Pause {
+        case none
+        case asked
+        /// All workers learn of the pause within a moment.
+        case kept(since: UInt64)
+        /// Not all workers have kept the end yet.
+        case ending
+    }
 
     private init(
         seed: UInt64, mode: StoreMode, withoutFaults: Bool, scheduler: Scheduler, files: SimulationFiles,
@@ -51,6 +57,7 @@ final class WorkerWorld {
         self.seed = seed
         self.scheduler = scheduler
         self.printsTrace = printsTrace
+        self.files = files
         scenario = WorkerScenario(scheduler, mode: mode, withoutFaults: withoutFaults)
         var settings = KafkaCluster.Settings()
         (settings.jobs, settings.outcomes) = (Self.jobsTopic, Self.outcomes)
@@ -73,12 +80,15 @@ final class WorkerWorld {
         apns = try SimulatedAPNS(
             scheduler, tls: files.server, receive: { [unowned self] in received($0) },
             closed: { [unowned self] in closed($0) })
+        auditor = WorkerAuditor(scenario, scheduler) { [unowned self] in broken($0, $1) }
         for number in 0..<scenario.workers {
-            hosts.append(WorkerHost(number: number, configuration(number, files), scheduler))
+            hosts.append(WorkerHost(number: number, try configuration(number, files), scheduler))
         }
     }
 
-    private func configuration(_ host: Int, _ files: SimulationFiles) -> Configuration {
+    private func configuration(_ host: Int, _ files: SimulationFiles) throws -> Configuration {
+        let directory = try files.directory(of: host)
+        try files.writeKey(0, of: host)
         var configuration = Configuration(
             kafka: .init(
                 bootstrapServers: "kafka:9092", groupID: "workers",
@@ -91,7 +101,7 @@ final class WorkerWorld {
             credentials: [
                 .init(
                     name: "team",
-                    kind: .token(keyFile: files.key, keyID: "ABC123DEFG", teamID: "DEF123GHIJ"))
+                    kind: .token(keyFile: files.key(of: host), keyID: "ABC123DEFG", teamID: "DEF123GHIJ"))
             ],
             apps: [.init(name: "news", topics: ["com.example.news"], credentials: ["team"])])
         configuration.delivery.shards = scenario.shards
@@ -100,7 +110,7 @@ final class WorkerWorld {
         configuration.apns.requestTimeout = .seconds(5)
         if scenario.mode.hasStore {
             configuration.store = .init(
-                directory: files.directory(of: host), after: scenario.storeAfter,
+                directory: directory, after: scenario.storeAfter,
                 changelog: scenario.mode == .local ? .off : .on,
                 transactions: scenario.mode == .transactions ? .on : .off)
         }
@@ -120,11 +130,20 @@ final class WorkerWorld {
                 seed: seed, mode: mode, withoutFaults: withoutFaults, scheduler: scheduler, files: files,
                 printsTrace: printsTrace)
             world.run(events)
-            counts.add(world.counts)
+            counts.add(world.finalCounts)
             counts.turns += scheduler.steps
             scheduler.end()
             return world.violation
         }
+    }
+
+    private var finalCounts: WorkerCounts {
+        var counts = counts
+        counts.outcomes = auditor.outcomes
+        counts.repeatedOutcomes = auditor.repeatedOutcomes
+        counts.repeatedPushes = auditor.repeatedPushes
+        counts.longestOverrun = scheduler.longestOverrun
+        return counts
     }
 
     private func run(_ events: Int) {
@@ -139,7 +158,7 @@ final class WorkerWorld {
     private func planStep(_ events: Int) {
         scheduler.schedule(after: 1 + scheduler.below(scenario.pace)) { [unowned self] in
             step()
-            followOwners()
+            auditor.followOwners(kafka)
             follow()
             if counts.events < events { planStep(events) } else { isHealing = true }
         }
@@ -153,10 +172,14 @@ final class WorkerWorld {
 
     /// Starts workers that have ended.
     private func attend() {
+        if case .ending = pause { resumeSending() }
         for host in hosts where !host.isRunning && scheduler.now >= host.startsAt {
             if let failure = host.failure {
                 note("worker \(host.number) had ended: \(failure)")
-                disturbedAt = max(disturbedAt, scheduler.now)
+                auditor.disturbed(host: host.number)
+                if !scenario.faults.contains(where: \.isOfDisk) {
+                    broken(.progress, "worker \(host.number) has ended: \(failure)")
+                }
             }
             note("worker \(host.number) starts")
             host.start()
@@ -167,7 +190,7 @@ final class WorkerWorld {
     // MARK: The service
 
     private func produce() {
-        let number = jobs.count
+        let number = auditor.jobs.count
         let device = draw(0...scenario.devices - 1)
         var job = WorkerJob(
             kind: chance(scenario.invalidPerMille) ? .invalid : .push, device: device,
@@ -177,6 +200,7 @@ final class WorkerWorld {
             deviceToken: WorkerJob.token(device), topic: "com.example.news",
             payload: WorkerJob.payload(number))
         if chance(600) { push.collapseIdentifier = "c\(draw(1...scenario.collapses))" }
+        job.collapse = push.collapseIdentifier
         if chance(500) {
             push.expiration = now / 1000 + Int64(draw(2...Int(scenario.life)))
             job.expires = push.expiration! * 1000
@@ -192,7 +216,7 @@ final class WorkerWorld {
         job.offset = kafka.produce(
             to: Self.jobsTopic, job.partition, key: encoded.key, value: encoded.value,
             headers: encoded.headers.map { ($0.name, $0.value) })
-        jobs.append(job)
+        auditor.appended(job)
         counts.events += 1
         counts.jobs += 1
         note("job \(number) for device \(device), partition \(job.partition), offset \(job.offset)")
@@ -211,81 +235,39 @@ final class WorkerWorld {
     // MARK: APNs
 
     private func received(_ push: SimulatedAPNS.Push) -> (answer: SimulatedAPNS.Answer, after: UInt64) {
-        guard jobs.indices.contains(push.job) else { return (.status(400, reason: "BadPath"), 0) }
+        guard auditor.jobs.indices.contains(push.job) else { return (.status(400, reason: "BadPath"), 0) }
         counts.pushes += 1
-        jobs[push.job].requests += 1
-        let job = jobs[push.job]
-        if push.token != WorkerJob.token(job.device) {
-            broken(.rightOutcome, "job \(push.job) is sent to \(push.token)")
-        }
-        // The clocks of APNs and of the workers are equal, and a push takes a while to arrive.
-        if job.expires < wallClockMilliseconds() - 2000 - (scenario.faults.contains(.clock) ? 1500 : 0) {
-            broken(.neverLate, "job \(push.job) arrives though it has expired")
-        }
-        // Clocks of workers may be ahead.
-        if job.due > wallClockMilliseconds() + (scenario.faults.contains(.clock) ? 1501 : 1) {
-            broken(.waits, "job \(push.job) arrives before its time")
-        }
-        checkOwner(push)
-        if let pausedSince, scheduler.now > pausedSince + 5 * Self.second {
+        auditor.followOwners(kafka)
+        auditor.received(push)
+        if case .kept(let since) = pause, scheduler.now > since + 5 * Self.second {
             broken(.waits, "job \(push.job) arrives though all sending is paused")
         }
         let delay = 5_000_000 + scheduler.below(chance(20) ? 3 * Self.second : 100_000_000)
-        if !isHealthy, chance(scenario.badAnswerPerMille) {
-            let answers: [SimulatedAPNS.Answer] = [
-                .status(400, reason: "BadDeviceToken"), .status(410, reason: "Unregistered"),
-                .status(429, reason: "TooManyRequests"), .status(500, reason: "InternalServerError"),
-                .status(503, reason: "ServiceUnavailable"), .reset(errorCode: 7), .reset(errorCode: 2), .none,
-            ]
-            return (answers[draw(0...answers.count - 1)], delay)
-        }
-        note("job \(push.job) is accepted on connection \(push.connection) of \(push.process?.name ?? "")")
-        accepted(push, answered: scheduler.now + delay)
+        if !isHealthy, chance(scenario.badAnswerPerMille) { return (badAnswer(push.job), delay) }
+        note(
+            "job \(push.job) is accepted on connection \(push.connection) of \(push.process?.name ?? "")")
+        auditor.accepted(push, answered: scheduler.now + delay)
         return (.status(200, reason: ""), delay)
     }
 
-    /// A process that has lost a partition sends nothing of it. What was sent before arrives within two seconds, unless a
-    /// fault of the network has delayed it.
-    private func checkOwner(_ push: SimulatedAPNS.Push) {
-        followOwners()
-        let owner = owners[Int(jobs[push.job].partition)]
-        guard let process = push.process, let other = owner.process, other !== process,
-            owner.since + 2 * Self.second < scheduler.now, !scenario.faults.contains(.blackHole)
-        else { return }
-        broken(.oneOwner, "\(process.name) sends job \(push.job), whose partition \(other.name) has")
-    }
-
-    private func followOwners() {
-        for partition in 0..<scenario.partitions {
-            let owner = kafka.owner(of: Int32(partition))
-            if owners.count <= partition {
-                owners.append((owner, scheduler.now))
-            } else if owners[partition].process !== owner {
-                owners[partition] = (owner, scheduler.now)
-            }
+    private func badAnswer(_ job: Int) -> SimulatedAPNS.Answer {
+        switch draw(0...7) {
+        case 0:
+            auditor.refused(job, isGone: false)
+            return .status(400, reason: "BadDeviceToken")
+        case 1:
+            auditor.refused(job, isGone: true)
+            return .status(410, reason: "Unregistered")
+        case 2: return .status(429, reason: "TooManyRequests")
+        case 3: return .status(500, reason: "InternalServerError")
+        case 4: return .status(503, reason: "ServiceUnavailable")
+        case 5: return .reset(errorCode: 7)
+        case 6: return .reset(errorCode: 2)
+        default: return .none
         }
     }
 
-    private func accepted(_ push: SimulatedAPNS.Push, answered: UInt64) {
-        let job = jobs[push.job]
-        jobs[push.job].accepted += 1
-        jobs[push.job].acceptedAt = scheduler.now
-        jobs[push.job].answeredAt = answered
-        jobs[push.job].connection = push.connection
-        jobs[push.job].isExcused = false
-        guard job.accepted > 0 else { return }
-        counts.repeatedPushes += 1
-        guard !job.isExcused, job.acceptedAt > disturbedAt else { return }
-        broken(.noDuplicate, "job \(push.job) is accepted again though no answer was lost")
-    }
-
-    /// Answers that were given a moment ago may not have arrived.
-    private func closed(_ connection: Int) {
-        for number in jobs.indices
-        where jobs[number].connection == connection && jobs[number].answeredAt + Self.second > scheduler.now {
-            jobs[number].isExcused = true
-        }
-    }
+    private func closed(_ connection: Int) { auditor.closed(connection) }
 
     // MARK: What becomes visible
 
@@ -304,44 +286,9 @@ final class WorkerWorld {
             if case .open = record.state { break }
             next[partition] = Int(record.offset) + 1
             guard case .committed = record.state else { continue }
-            guard let number = job(of: record, topic) else {
-                broken(.rightOutcome, "a record of \(topic) belongs to no job")
-                continue
-            }
-            saw(number, topic)
+            if topic == Self.deadLetters { auditor.sawDeadLetter(record) } else { auditor.sawOutcome(record) }
         }
         read[topic] = next
-    }
-
-    /// Returns the job that an outcome or a dead letter is about.
-    private func job(of record: KafkaCluster.Record, _ topic: String) -> Int? {
-        if topic == Self.deadLetters {
-            func number(_ header: DeadLetter.Header) -> Int64? {
-                record.headers.first { $0.name == header.rawValue }?.value
-                    .flatMap { Int64(String(decoding: $0, as: UTF8.self)) }
-            }
-            guard let partition = number(.sourcePartition), let offset = number(.sourceOffset) else {
-                return nil
-            }
-            return job(Int32(partition), offset)
-        }
-        guard let outcome = record.value?.withUnsafeBytes({ OutcomeSummary(json: $0) }) else { return nil }
-        return job(outcome.partition, Int64(outcome.offset))
-    }
-
-    private func job(_ partition: Int32, _ offset: Int64) -> Int? {
-        jobs.firstIndex { $0.partition == partition && $0.offset == offset }
-    }
-
-    private func saw(_ number: Int, _ topic: String) {
-        jobs[number].outcomes += 1
-        counts.outcomes += 1
-        note("job \(number) has a record in \(topic)")
-        guard jobs[number].outcomes > 1 else { return }
-        counts.repeatedOutcomes += 1
-        if scenario.mode == .transactions || scenario.faultsPerMille == 0 {
-            broken(.oneOutcome, "job \(number) has \(jobs[number].outcomes) outcomes")
-        }
     }
 
     // MARK: Faults
@@ -349,8 +296,13 @@ final class WorkerWorld {
     private func fault() {
         let fault = scenario.faults[draw(0...scenario.faults.count - 1)]
         counts.faults += 1
-        if fault.excusesRepeats { disturbedAt = max(disturbedAt, scheduler.now + Self.aftermath) }
-        carryOut(fault, hosts[draw(0...hosts.count - 1)])
+        let host = hosts[draw(0...hosts.count - 1)]
+        if fault.isOfGroup {
+            auditor.disturbed()
+        } else if fault.excusesRepeats {
+            auditor.disturbed(host: host.number)
+        }
+        carryOut(fault, host)
     }
 
     private func carryOut(_ fault: WorkerFault, _ host: WorkerHost) {
@@ -366,7 +318,7 @@ final class WorkerWorld {
             let length = UInt64(draw(1...20))
             note("worker \(host.number) is suspended for \(length) s")
             kafka.suspend(process, until: scheduler.now + length * Self.second)
-            back(after: Int(length)...Int(length)) {}
+            auditor.disturbed(nanoseconds: length * Self.second)
         case .cut, .blackHole: disturbConnection(fault)
         case .goAway:
             note("a connection receives GOAWAY")
@@ -377,6 +329,7 @@ final class WorkerWorld {
         case .leader, .groupCoordinator, .transactionCoordinator, .slowKafka: disturbKafka(fault)
         case .fullDisk, .failingDisk, .powerLoss, .lostDisk: disturbDisk(fault, host)
         case .pause: pause(host)
+        case .renewal: renew(host)
         case .clock:
             guard let process = host.process else { return }
             process.wallDeviation = Int64(draw(-1500...1500))
@@ -384,25 +337,45 @@ final class WorkerWorld {
         }
     }
 
+    /// The key file of a host gets another key.
+    private func renew(_ host: WorkerHost) {
+        guard let worker = host.worker, let process = host.process else { return }
+        note("worker \(host.number) gets another key")
+        renewals += 1
+        do {
+            try files.writeKey(renewals, of: host.number)
+        } catch {
+            return broken(.progress, "the key file can't be written: \(error)")
+        }
+        scheduler.startThread(of: process) { worker.renewCredentials() }
+    }
+
     /// An operator pauses all sending for a while, on a worker that tells the others.
     private func pause(_ host: WorkerHost) {
         // Without a store the switches end with their process. A worker learns late of a pause that it has slept through.
-        guard pausedSince == nil, let worker = host.worker, scenario.mode.hasStore,
+        guard case .none = pause, let worker = host.worker, scenario.mode.hasStore,
             !scenario.faults.contains(.suspension), !scenario.faults.contains(.slowKafka)
         else { return }
         note("an operator pauses all sending")
-        pausedSince = .max
-        let end = scheduler.now + UInt64(draw(5...30)) * Self.second
+        pause = .asked
         change(worker, isPaused: true) { [unowned self] isKept in
-            if isKept, pausedSince == .max { pausedSince = scheduler.now }
+            if isKept, case .asked = pause { pause = .kept(since: scheduler.now) }
         }
-        scheduler.schedule(at: end) { [unowned self] in resumeSending() }
+        back(after: 5...30) { [unowned self] in pause = .ending }
     }
 
+    /// Resumes sending on all workers, again and again until each has kept the end of the pause.
     private func resumeSending() {
+        let workers = hosts.compactMap(\.worker)
+        guard workers.count == hosts.count else { return }
         note("an operator resumes sending")
-        pausedSince = nil
-        for worker in hosts.compactMap(\.worker) { change(worker, isPaused: false) { _ in } }
+        var left = workers.count
+        for worker in workers {
+            change(worker, isPaused: false) { [unowned self] isKept in
+                if isKept { left -= 1 }
+                if left == 0, case .ending = pause { pause = .none }
+            }
+        }
     }
 
     private func change(_ worker: Worker, isPaused: Bool, _ completion: @escaping (Bool) -> Void) {
@@ -414,34 +387,40 @@ final class WorkerWorld {
 
     private func disturbConnection(_ fault: WorkerFault) {
         guard let link = network.links.randomElement(using: &scheduler.random) else { return }
+        let host = hosts.first { $0.process === link.client.process }
         if fault == .cut {
             note("connection \(link.number) is cut")
             link.cut(client: chance(800), server: chance(800))
+            if let host { auditor.disturbed(host: host.number) }
         } else {
             note("connection \(link.number) is a black hole")
             link.isBlackHole = true
-            back(after: 1...20) { [weak link] in link?.isBlackHole = false }
+            auditor.delayed(link: link.number)
+            let length = back(after: 1...20) { [weak link] in link?.isBlackHole = false }
+            if let host { auditor.disturbed(host: host.number, nanoseconds: length) }
         }
     }
 
     private func disturbKafka(_ fault: WorkerFault) {
         note("Kafka: \(fault)")
+        let length: UInt64
         switch fault {
         case .leader:
             let (topic, partitions) = [(Self.jobsTopic, scenario.partitions), (Self.outcomes, 2)][draw(0...1)]
             let partition = Int32(draw(0...partitions - 1))
             kafka.setLeader(topic, partition, isAway: true)
-            back(after: 1...15) { [kafka] in kafka.setLeader(topic, partition, isAway: false) }
+            length = back(after: 1...15) { [kafka] in kafka.setLeader(topic, partition, isAway: false) }
         case .groupCoordinator:
             kafka.setGroupCoordinator(isAway: true)
-            back(after: 1...10) { [kafka] in kafka.setGroupCoordinator(isAway: false) }
+            length = back(after: 1...10) { [kafka] in kafka.setGroupCoordinator(isAway: false) }
         case .transactionCoordinator:
             kafka.setTransactionCoordinator(isAway: true)
-            back(after: 1...10) { [kafka] in kafka.setTransactionCoordinator(isAway: false) }
+            length = back(after: 1...10) { [kafka] in kafka.setTransactionCoordinator(isAway: false) }
         default:
             kafka.isSlow = true
-            back(after: 1...10) { [kafka] in kafka.isSlow = false }
+            length = back(after: 1...10) { [kafka] in kafka.isSlow = false }
         }
+        auditor.disturbed(nanoseconds: length)
     }
 
     private func disturbDisk(_ fault: WorkerFault, _ host: WorkerHost) {
@@ -450,10 +429,12 @@ final class WorkerWorld {
         switch fault {
         case .fullDisk:
             disk.faults.isFull = true
-            back(after: 1...10) { disk.faults.isFull = false }
+            let length = back(after: 1...30) { disk.faults.isFull = false }
+            auditor.disturbed(host: host.number, nanoseconds: length)
         case .failingDisk:
             disk.faults.failsWrites = true
-            back(after: 1...10) { disk.faults.failsWrites = false }
+            let length = back(after: 1...60) { disk.faults.failsWrites = false }
+            auditor.disturbed(host: host.number, nanoseconds: length)
         case .powerLoss:
             disk.cutPower()
             host.kill()
@@ -465,10 +446,12 @@ final class WorkerWorld {
         }
     }
 
-    private func back(after seconds: ClosedRange<Int>, _ body: @escaping () -> Void) {
+    /// Runs `body` after a while. Returns the nanoseconds until then.
+    @discardableResult
+    private func back(after seconds: ClosedRange<Int>, _ body: @escaping () -> Void) -> UInt64 {
         let length = UInt64(draw(seconds)) * Self.second
-        disturbedAt = max(disturbedAt, scheduler.now + length + Self.aftermath)
         scheduler.schedule(after: length, body)
+        return length
     }
 
     private var network: SimulatedNetwork { SimulatedNetwork.current }
@@ -480,13 +463,18 @@ final class WorkerWorld {
         isHealthy = true
         note("all faults end")
         for link in network.links { link.isBlackHole = false }
-        for host in hosts { host.process?.wallDeviation = 0 }
-        resumeSending()
+        for host in hosts {
+            host.process?.wallDeviation = 0
+            if let store = host.store { SimulatedDisk.at(store).faults = SimulatedDisk.Faults() }
+        }
+        if case .none = pause {} else { pause = .ending }
         waitUntilQuiet(until: scheduler.now + 3600 * Self.second)
         while !isOver, violation == nil, scheduler.step() {}
         guard violation == nil else { return }
         if !isQuiet {
-            return broken(.progress, "the world is healthy, and something doesn't end: \(unfinished)")
+            return broken(
+                isCommitted ? .nothingLost : .progress,
+                "the world is healthy, and something doesn't end: \(unfinished)")
         }
         stop()
     }
@@ -501,7 +489,7 @@ final class WorkerWorld {
     }
 
     private var isQuiet: Bool {
-        jobs.allSatisfy { $0.outcomes > 0 } && isCommitted
+        auditor.jobs.allSatisfy { $0.outcomes > 0 } && isCommitted
     }
 
     private var isCommitted: Bool {
@@ -512,6 +500,7 @@ final class WorkerWorld {
     }
 
     private var unfinished: String {
+        let jobs = auditor.jobs
         let left = jobs.indices.filter { jobs[$0].outcomes == 0 }
         let offsets = (0..<Int32(scenario.partitions)).map {
             "\(kafka.committedOffset($0)?.offset ?? -1)/\(kafka.ends(of: Self.jobsTopic, $0)?.high ?? 0)"
@@ -536,13 +525,21 @@ final class WorkerWorld {
 
     /// Stops all workers, which must end without a failure and leave no memory behind.
     private func stop() {
-        for host in hosts where host.isRunning { host.requestStop() }
+        for host in hosts {
+            guard let snapshot = host.worker?.snapshot() else { continue }
+            let count = snapshot.totals.brokenInvariants + (snapshot.intake?.counters.brokenInvariants ?? 0)
+            if count > 0 {
+                return broken(.sound, "worker \(host.number) has found \(count) broken invariants")
+            }
+        }
+        let stopping = hosts.filter(\.isRunning)
+        for host in stopping { host.requestStop() }
         let limit = scheduler.now + 120 * Self.second
         while hosts.contains(where: \.isRunning), scheduler.now < limit {
             scheduler.run(until: scheduler.now + Self.second)
         }
         follow()
-        for host in hosts {
+        for host in stopping {
             if host.isRunning { return broken(.progress, "worker \(host.number) doesn't stop") }
             if let failure = host.failure {
                 return broken(.progress, "worker \(host.number) stops with a failure: \(failure)")
@@ -557,15 +554,16 @@ final class WorkerWorld {
     private func chance(_ perMille: Int) -> Bool { draw(0...999) < perMille }
 
     private func note(_ text: @autoclosure () -> String) {
-        guard printsTrace || trace.count < 4000 else { return }
         let line = "\(Double(scheduler.now / 1_000_000) / 1e3) s: \(text())"
         if printsTrace { print(line) }
         trace.append(line)
+        if trace.count > 200 { trace.removeFirst(100) }
     }
 
     private func broken(_ promise: WorkerViolation.Promise, _ what: String) {
         guard violation == nil else { return }
         note("broken: \(what)")
-        violation = WorkerViolation(seed: seed, mode: scenario.mode, promise: promise, what: what)
+        violation = WorkerViolation(
+            seed: seed, mode: scenario.mode, promise: promise, what: what, trace: Array(trace.suffix(40)))
     }
 }

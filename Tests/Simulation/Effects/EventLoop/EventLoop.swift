@@ -174,7 +174,7 @@ public final class EventLoop: @unchecked Sendable {
         runInbox()
         while !hasEnded, let (id, handler) = timers.popDue(now: now.nanoseconds) { handler.timerFired(id) }
         var index = 0
-        while index < turnEnd.count {
+        while !hasEnded, index < turnEnd.count {
             turnEnd[index].turnEnded()
             index += 1
         }
@@ -212,7 +212,7 @@ public final class EventLoop: @unchecked Sendable {
     private func runInbox() {
         let work = inbox
         inbox.removeAll()
-        for item in work where !hasEnded || isStopping { item() }
+        for item in work where process?.isAlive != false { item() }
     }
 
     private func reported(_ slot: Int) -> Readiness {

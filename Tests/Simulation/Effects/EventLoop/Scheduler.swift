@@ -16,6 +16,8 @@ public final class Scheduler: @unchecked Sendable {
     public var wallMilliseconds: Int64 = 1_800_000_000_000
     /// Turns of loops and events of the world so far.
     public private(set) var steps = 0
+    /// Most nanoseconds by which a wait has ended late, because blocked loops end in the reverse order of their waits.
+    public private(set) var longestOverrun: UInt64 = 0
     /// Most nanoseconds from a loop's wakeup to its turn.
     public var latency: UInt64 = 50_000
 
@@ -130,19 +132,28 @@ public final class Scheduler: @unchecked Sendable {
     @discardableResult
     public func block(until limit: UInt64 = .max, _ isDone: () -> Bool = { false }) -> Bool {
         let process = process
-        while !isDone() {
-            guard process?.isAlive != false, now < limit else { return false }
+        while true {
+            guard process?.isAlive != false else { return false }
+            // A suspended process learns of nothing.
+            let resumesAt = process?.suspendedUntil ?? 0
+            if now >= resumesAt {
+                if isDone() { return true }
+                if now >= limit {
+                    longestOverrun = max(longestOverrun, now - limit)
+                    return false
+                }
+            }
+            let next = now < resumesAt ? resumesAt : limit
             if let thread, running.isEmpty {
-                if limit != .max { schedule(at: limit) {} }
+                if next != .max { schedule(at: next) {} }
                 // The thread is parked for as long as its wait's condition lives.
-                withoutActuallyEscaping(isDone) { thread.park(until: limit, $0) }
+                withoutActuallyEscaping(isDone) { thread.park(until: next, $0) }
                 continue
             }
-            guard step(before: limit) || limit != .max else {
+            guard step(before: next) || next != .max else {
                 preconditionFailure("a simulated thread waits for ever, because nothing else runs")
             }
         }
-        return true
     }
 
     /// Delays the caller, as a call does that takes time.

@@ -54,7 +54,10 @@ final class SimulatedThread: @unchecked Sendable {
     }
 
     /// Whether the thread's wait is over.
-    func mayRun(at now: UInt64) -> Bool { isDone() || now >= limit || process?.isAlive == false }
+    func mayRun(at now: UInt64) -> Bool {
+        guard let process else { return isDone() || now >= limit }
+        return !process.isAlive || now >= process.suspendedUntil && (isDone() || now >= limit)
+    }
 
     /// Runs the thread until it parks or ends. Called by the scheduler.
     func resume() {
