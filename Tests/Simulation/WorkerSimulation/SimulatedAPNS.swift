@@ -16,6 +16,8 @@ final class SimulatedAPNS {
         var process: SimulatedProcess?
         /// The network's number of the connection.
         var link: Int
+        /// Nanoseconds at which the worker has closed its end; nil: it hasn't.
+        var closedAt: UInt64?
 
         /// Number of the host that has sent the request; nil: it is unknown.
         var host: Int? { process.flatMap { Int($0.name.split(separator: "-")[1]) } }
@@ -75,14 +77,14 @@ final class SimulatedAPNS {
         private unowned let owner: SimulatedAPNS
         private let number: Int
         private let process: SimulatedProcess?
-        private let link: Int
+        private let link: SimulatedLink?
 
         init(_ owner: SimulatedAPNS, number: Int) {
             self.owner = owner
             self.number = number
             let accepted = SimulatedNetwork.current.lastAccepted
             process = accepted?.client.process
-            link = accepted?.number ?? 0
+            link = accepted
         }
 
         func connectionClosed(_ connection: ServerConnection, reason: ServerCloseReason) {
@@ -125,7 +127,7 @@ final class SimulatedAPNS {
             var push = Push(
                 job: job, token: String(path.dropFirst("/3/device/".count)), expiration: nil,
                 connection: number,
-                process: process, link: link)
+                process: process, link: link?.number ?? 0, closedAt: link?.client.closedAt)
             for index in 0..<request.headerCount {
                 let (name, value) = request.header(index)
                 if name.elementsEqual("apns-expiration".utf8) {

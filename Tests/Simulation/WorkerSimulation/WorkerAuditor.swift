@@ -94,6 +94,10 @@ final class WorkerAuditor {
             report(.rightOutcome, "job \(number) is sent to \(push.token)")
         }
         if job.kind == .invalid { report(.rightOutcome, "job \(number) is sent, and can't be decoded") }
+        // The system sends nothing more of a connection that was closed by a reset, also after a black hole.
+        if let closedAt = push.closedAt, scheduler.now > closedAt + UInt64(Self.transport) * 1_000_000 {
+            report(.neverLate, "job \(number) arrives though its worker has closed the connection")
+        }
         guard !delayedLinks.contains(push.link) else { return }
         let now = wallClockMilliseconds()
         if job.expires < now - Self.transport - scenario.clockDeviation {

@@ -9,7 +9,8 @@ final class SimulatedThread: @unchecked Sendable {
     private(set) var limit: UInt64 = 0
     private(set) var hasEnded = false
     private var isDone: () -> Bool = { true }
-    private let body: () -> Void
+    /// Nil once the thread has run.
+    private var body: (() -> Void)?
     /// Signalled when the thread may run, and when it has parked or ended.
     private let turns = UnsafeMutablePointer<sem_t>.allocate(capacity: 2)
 
@@ -34,7 +35,11 @@ final class SimulatedThread: @unchecked Sendable {
             { context in
                 let start = Unmanaged<Start>.fromOpaque(context!).takeRetainedValue()
                 wait(start.thread.turns)
-                start.scheduler.run { start.thread.body() }
+                start.scheduler.run {
+                    start.thread.body?()
+                    // What only the thread has kept ends within the simulation, before the scheduler goes on.
+                    start.thread.body = nil
+                }
                 start.thread.hasEnded = true
                 sem_post(start.thread.turns + 1)
                 return nil

@@ -40,6 +40,8 @@ public final class SimulatedSocket: @unchecked Sendable {
     private(set) var isOpened = false
     /// Whether the process has closed the socket.
     private(set) var isClosed = false
+    /// Nanoseconds at which the process has closed the socket; nil: it hasn't.
+    public private(set) var closedAt: UInt64?
     /// Whether the connection is over for this system: by a reset, a failure, or a close before it was open.
     private(set) var isGone = false
     /// Error for the next call; 0 for none.
@@ -146,6 +148,7 @@ public final class SimulatedSocket: @unchecked Sendable {
     func close() {
         guard !isClosed else { return }
         isClosed = true
+        closedAt = now
         if descriptor >= 0 { link.network?.closed(descriptor) }
         descriptor = -1
         guard !isGone else { return }
