@@ -292,9 +292,7 @@ let simulated: [SwiftSetting] = [
 
 func overSimulatedEffects(
     _ name: String, _ dependencies: [Target.Dependency], exclude: [String] = []
-)
-    -> Target
-{
+) -> Target {
     .target(
         name: "Simulated\(name)", dependencies: dependencies, path: "Tests/Simulation/Effects/\(name)",
         exclude: exclude, swiftSettings: hot + simulated)

@@ -78,7 +78,8 @@ public final class KafkaAdmin {
 
     deinit {
         // The client must not outlive the object that it reports to.
-        withExtendedLifetime(reports) { rd_kafka_destroy(client) }
+        let isDestroyed = withExtendedLifetime(reports) { ClientDestruction.destroy(client) }
+        if !isDestroyed { _ = Unmanaged.passRetained(reports) }
     }
 
     /// Latest reasons for which connections failed, the latest last.

@@ -16,6 +16,7 @@ enum ClientDestruction {
     /// destruction may never end (its issue 3470).
     /// - Returns: false when the process keeps the client. Callbacks of the client may still come.
     static func destroy(_ client: OpaquePointer) -> Bool {
+        // nonisolated(unsafe): the caller gives the client up, and only the other thread uses it.
         nonisolated(unsafe) let client = client
         return run(patience: 10) { rd_kafka_destroy(client) }
     }

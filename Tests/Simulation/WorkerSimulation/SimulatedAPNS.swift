@@ -69,6 +69,7 @@ final class SimulatedAPNS {
 
     /// Runs `body` on the server's loop.
     func execute(_ body: @escaping () -> Void) {
+        // nonisolated(unsafe): a simulation runs on one thread at a time.
         nonisolated(unsafe) let body = body
         loop.execute { body() }
     }

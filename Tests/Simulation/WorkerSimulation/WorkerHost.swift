@@ -83,6 +83,7 @@ final class WorkerHost: @unchecked Sendable {
 
 /// Where the workers' log lines go: nowhere, or to the standard error.
 public enum SimulationLog {
+    // nonisolated(unsafe): set before the first world, and only read later.
     nonisolated(unsafe) public static var isPrinted = false
 
     static var handler: any LogHandler {

@@ -79,6 +79,7 @@ public final class SimulationFiles: Sendable {
     /// Signing keys, any of which APNs accepts.
     private let keys: [String]
     /// The server's certificate and key.
+    // nonisolated(unsafe): never changed; OpenSSL's contexts are made for several threads.
     nonisolated(unsafe) let server: TLSContext
 
     /// Makes the files in an existing directory.

@@ -25,8 +25,7 @@ final class WorkerWorld {
     private let files: SimulationFiles
     /// Number of renewals so far.
     private var renewals = 0
-    /// Whether the world has made its last step.
-    private var isHealing = false
+    /// Whether the world has made its last step, and no more faults begin.
     private var isHealthy = false
     /// Whether nothing is left to do, or nothing more is waited for.
     private var isOver = false
@@ -79,7 +78,7 @@ final class WorkerWorld {
         }
         apns = try SimulatedAPNS(
             scheduler, tls: files.server, receive: { [unowned self] in received($0) },
-            closed: { [unowned self] in closed($0) })
+            closed: { [unowned self] in auditor.closed($0) })
         auditor = WorkerAuditor(scenario, scheduler) { [unowned self] in broken($0, $1) }
         for number in 0..<scenario.workers {
             hosts.append(WorkerHost(number: number, try configuration(number, files), scheduler))
@@ -150,7 +149,7 @@ final class WorkerWorld {
         note("\(scenario)")
         for host in hosts { host.start() }
         planStep(events)
-        while !isHealing, violation == nil, scheduler.step() {}
+        while !isHealthy, violation == nil, scheduler.step() {}
         if violation == nil { heal() }
     }
 
@@ -160,7 +159,7 @@ final class WorkerWorld {
             step()
             auditor.followOwners(kafka)
             follow()
-            if counts.events < events { planStep(events) } else { isHealing = true }
+            if counts.events < events { planStep(events) } else { isHealthy = true }
         }
     }
 
@@ -266,8 +265,6 @@ final class WorkerWorld {
         default: return .none
         }
     }
-
-    private func closed(_ connection: Int) { auditor.closed(connection) }
 
     // MARK: What becomes visible
 
@@ -379,6 +376,7 @@ final class WorkerWorld {
     }
 
     private func change(_ worker: Worker, isPaused: Bool, _ completion: @escaping (Bool) -> Void) {
+        // nonisolated(unsafe): a simulation runs on one thread at a time.
         nonisolated(unsafe) let completion = completion
         worker.switches.change(.all, isPaused: isPaused, by: "operator", note: "") { completion($0.isKept) }
     }
@@ -460,7 +458,6 @@ final class WorkerWorld {
 
     /// Ends all faults, and checks that everything ends.
     private func heal() {
-        isHealthy = true
         note("all faults end")
         for link in network.links { link.isBlackHole = false }
         for host in hosts {
@@ -545,7 +542,8 @@ final class WorkerWorld {
                 return broken(.progress, "worker \(host.number) stops with a failure: \(failure)")
             }
         }
-        if kafka.liveRecords > 0 { broken(.bounded, "\(kafka.liveRecords) consumed records are never freed") }
+        let left = kafka.liveRecords + kafka.liveCopies + kafka.liveResponses
+        if left > 0 { broken(.bounded, "\(left) consumed records and responses are never freed") }
     }
 
     // MARK: Inside
