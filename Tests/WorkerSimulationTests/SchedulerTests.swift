@@ -15,7 +15,10 @@ import Testing
 
     private func simulate(seed: UInt64 = 1, _ body: (Scheduler) throws -> Void) rethrows {
         let scheduler = Scheduler(seed: seed)
-        try scheduler.run { try body(scheduler) }
+        try scheduler.run {
+            defer { scheduler.end() }
+            try body(scheduler)
+        }
     }
 
     @Test func aTurnRunsReadinessInboxTimersAndItsEnd() throws {
@@ -78,6 +81,32 @@ import Testing
             one.join()
             #expect(!one.execute {})
             #expect(one.runBlockingIfRunning { 1 } == nil)
+        }
+    }
+
+    /// The loop that blocks last waits for the loop that has blocked first.
+    @Test func loopsBlockAtTheSameTime() throws {
+        try simulate { scheduler in
+            let (first, last) = (try EventLoop(name: "first"), try EventLoop(name: "last"))
+            let log = Log()
+            let (isFirstDone, isLastBlocked) = (BlockingFlag(), BlockingFlag())
+            for loop in [first, last] { loop.start() }
+            first.execute {
+                isLastBlocked.wait()
+                scheduler.sleep(Self.second)
+                log.lines.append("first at \(scheduler.now / Self.second) s: \(first.isCurrent)")
+                isFirstDone.set()
+            }
+            scheduler.schedule(after: Self.second) {
+                last.execute {
+                    isLastBlocked.set()
+                    isFirstDone.wait()
+                    log.lines.append("last at \(scheduler.now / Self.second) s: \(last.isCurrent)")
+                }
+            }
+            #expect(!scheduler.block(until: 10 * Self.second))
+            #expect(scheduler.now == 10 * Self.second)
+            #expect(log.lines == ["first at 3 s: true", "last at 3 s: true"])
         }
     }
 

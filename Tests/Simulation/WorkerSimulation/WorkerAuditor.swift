@@ -124,6 +124,9 @@ final class WorkerAuditor {
         if isGone { goneDevices.insert(jobs[number].device) }
     }
 
+    /// APNs asks for a pause of the push's device, which may last beyond the push's expiration.
+    func paused(_ number: Int) { jobs[number].isPaused = true }
+
     /// APNs accepts a push, and answers at a time.
     func accepted(_ push: SimulatedAPNS.Push, answered: UInt64) {
         let job = jobs[push.job]
@@ -201,9 +204,9 @@ final class WorkerAuditor {
                 ? nil : "APNs hasn't refused it: \(outcome.status ?? 0) \(outcome.reason ?? "")"
         case .expired:
             // A push that is due after its expiration ends at once.
-            let hasEnded =
-                job.expires <= wallClockMilliseconds() + scenario.clockDeviation || job.expires <= job.due
-            return hasEnded ? nil : "its life goes on"
+            let left = job.expires - wallClockMilliseconds() - scenario.clockDeviation
+            let hasEnded = left <= 0 || job.expires <= job.due || job.isPaused && job.expires < .max
+            return hasEnded ? nil : "its life goes on for \(left) ms"
         case .superseded:
             let isReplaced = jobs.indices.contains {
                 $0 > number && jobs[$0].device == job.device && jobs[$0].collapse == job.collapse

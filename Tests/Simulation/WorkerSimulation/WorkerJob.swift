@@ -24,6 +24,8 @@ struct WorkerJob {
 
     /// Answers of APNs that end the push.
     var refusals = 0
+    /// Whether APNs has asked for a pause of the device.
+    var isPaused = false
     /// Requests that APNs has accepted.
     var accepted = 0
     /// Nanoseconds of the last accepted request.

@@ -53,8 +53,6 @@ public struct WorkerCounts: Sendable {
     public var repeatedOutcomes = 0
     public var starts = 0
     public var faults = 0
-    /// Most nanoseconds by which a simulated wait has ended late.
-    public var longestOverrun: UInt64 = 0
 
     public init() {}
 
@@ -68,7 +66,6 @@ public struct WorkerCounts: Sendable {
         repeatedOutcomes += other.repeatedOutcomes
         starts += other.starts
         faults += other.faults
-        longestOverrun = max(longestOverrun, other.longestOverrun)
     }
 }
 

@@ -141,7 +141,6 @@ final class WorkerWorld {
         counts.outcomes = auditor.outcomes
         counts.repeatedOutcomes = auditor.repeatedOutcomes
         counts.repeatedPushes = auditor.repeatedPushes
-        counts.longestOverrun = scheduler.longestOverrun
         return counts
     }
 
@@ -242,7 +241,11 @@ final class WorkerWorld {
             broken(.waits, "job \(push.job) arrives though all sending is paused")
         }
         let delay = 5_000_000 + scheduler.below(chance(20) ? 3 * Self.second : 100_000_000)
-        if !isHealthy, chance(scenario.badAnswerPerMille) { return (badAnswer(push.job), delay) }
+        if !isHealthy, chance(scenario.badAnswerPerMille) {
+            let answer = badAnswer(push.job)
+            note("job \(push.job) is answered by \(answer) on connection \(push.connection)")
+            return (answer, delay)
+        }
         note(
             "job \(push.job) is accepted on connection \(push.connection) of \(push.process?.name ?? "")")
         auditor.accepted(push, answered: scheduler.now + delay)
@@ -257,7 +260,9 @@ final class WorkerWorld {
         case 1:
             auditor.refused(job, isGone: true)
             return .status(410, reason: "Unregistered")
-        case 2: return .status(429, reason: "TooManyRequests")
+        case 2:
+            auditor.paused(job)
+            return .status(429, reason: "TooManyRequests")
         case 3: return .status(500, reason: "InternalServerError")
         case 4: return .status(503, reason: "ServiceUnavailable")
         case 5: return .reset(errorCode: 7)

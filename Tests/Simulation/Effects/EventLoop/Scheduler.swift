@@ -5,8 +5,9 @@ import SluiceModel
 /// The deterministic scheduler of a simulation: virtual time, simulated processes with their loops, and the events of
 /// the world around them. All choices come from the seed.
 ///
-/// One thread runs a simulation. The modules under test find their simulation by ``current``.
-// Sendable: one thread has the simulation; code under test captures it in closures that stay on this thread.
+/// One thread at a time runs a simulation. The thread that drives takes the steps; once a turn blocks, another thread drives
+/// until the turn's wait is over. The modules under test find their simulation by ``current``.
+// Sendable: the threads of a simulation run in turns, which the semaphores of `SimulatedThread` order.
 public final class Scheduler: @unchecked Sendable {
     /// Generator of the simulation's choices.
     public var random: SeededGenerator
@@ -16,8 +17,6 @@ public final class Scheduler: @unchecked Sendable {
     public var wallMilliseconds: Int64 = 1_800_000_000_000
     /// Turns of loops and events of the world so far.
     public private(set) var steps = 0
-    /// Most nanoseconds by which a wait has ended late, because blocked loops end in the reverse order of their waits.
-    public private(set) var longestOverrun: UInt64 = 0
     /// Most nanoseconds from a loop's wakeup to its turn.
     public var latency: UInt64 = 50_000
 
@@ -35,19 +34,30 @@ public final class Scheduler: @unchecked Sendable {
     private var events = Heap<Event>()
     private var nextOrder: UInt64 = 0
     private var loops: [EventLoop] = []
-    /// Loops whose turns are on the stack, the innermost last.
-    private var running: [EventLoop] = []
+    /// The loop whose turn runs; nil outside of turns.
+    private var running: EventLoop?
     /// Process of code outside of the loops; see ``SimulatedProcess/run(_:)``.
     private var outside: SimulatedProcess?
-    private var threads: [SimulatedThread] = []
-    /// The thread that runs; nil while the scheduler's own does.
+    /// The thread that the simulation belongs to. It drives whenever it isn't blocked.
+    private let main = SimulatedThread {}
+    /// The thread that takes the steps.
+    private var driver: SimulatedThread
+    /// The thread that runs between two steps, while the driver waits for it; nil while the driver runs.
     private var thread: SimulatedThread?
+    /// Threads that are blocked, and the one that runs between two steps.
+    private var threads: [SimulatedThread] = []
+    /// Former drivers, which have nothing to do.
+    private var idle: [SimulatedThread] = []
+    private var isEnding = false
     private var descriptors: [Int32: Descriptor] = [:]
     private var nextDescriptor: Int32 = 1_000_000
     /// Parts of the world by type, as the network, which code under test finds by the scheduler.
     public var parts: [ObjectIdentifier: AnyObject] = [:]
 
-    public init(seed: UInt64) { random = SeededGenerator(seed: seed) }
+    public init(seed: UInt64) {
+        random = SeededGenerator(seed: seed)
+        driver = main
+    }
 
     // MARK: The thread's simulation
 
@@ -92,17 +102,18 @@ public final class Scheduler: @unchecked Sendable {
     /// Runs the next turn or event that begins before `limit`.
     /// - Returns: false if there is none; the time is then `limit`, unless that is `.max`.
     public func step(before limit: UInt64 = .max) -> Bool {
+        resumeThreads()
+        if isEnding { return false }
         var next: EventLoop?
         for loop in loops where loop.wakesAt < (next?.wakesAt ?? limit) && !loop.isOnStack { next = loop }
         if let event = events.min, event.at < limit, event.at <= (next?.wakesAt ?? .max) {
             now = max(now, event.at)
             steps += 1
-            // Code of the world belongs to no process, also while a loop is blocked.
-            let (blocked, before) = (running, outside)
-            (running, outside) = ([], nil)
+            // Code of the world belongs to no process.
+            let before = outside
+            outside = nil
             events.removeMin().body()
-            (running, outside) = (blocked, before)
-            resumeThreads()
+            outside = before
             return true
         }
         guard let next else {
@@ -111,11 +122,10 @@ public final class Scheduler: @unchecked Sendable {
         }
         now = max(now, next.wakesAt)
         steps += 1
-        running.append(next)
+        running = next
         next.turn()
-        running.removeLast()
+        running = nil
         if next.hasEnded { loops.removeAll { $0 === next } }
-        resumeThreads()
         return true
     }
 
@@ -133,25 +143,18 @@ public final class Scheduler: @unchecked Sendable {
     public func block(until limit: UInt64 = .max, _ isDone: () -> Bool = { false }) -> Bool {
         let process = process
         while true {
-            guard process?.isAlive != false else { return false }
+            guard process?.isAlive != false, !isEnding else { return false }
             // A suspended process learns of nothing.
             let resumesAt = process?.suspendedUntil ?? 0
             if now >= resumesAt {
                 if isDone() { return true }
-                if now >= limit {
-                    longestOverrun = max(longestOverrun, now - limit)
-                    return false
-                }
+                if now >= limit { return false }
             }
             let next = now < resumesAt ? resumesAt : limit
-            if let thread, running.isEmpty {
-                if next != .max { schedule(at: next) {} }
-                // The thread is parked for as long as its wait's condition lives.
-                withoutActuallyEscaping(isDone) { thread.park(until: next, $0) }
-                continue
-            }
-            guard step(before: next) || next != .max else {
-                preconditionFailure("a simulated thread waits for ever, because nothing else runs")
+            if next != .max { schedule(at: next) {} }
+            // The thread is parked for as long as its wait's condition lives.
+            withoutActuallyEscaping(isDone) {
+                park(SimulatedThread.Wait(process: process, limit: next, isDone: $0))
             }
         }
     }
@@ -161,8 +164,12 @@ public final class Scheduler: @unchecked Sendable {
 
     /// Kills all processes and drops what is planned, so that nothing of the simulation stays in memory.
     public func end() {
-        for process in threads.compactMap(\.process) + loops.compactMap(\.process) { process.kill() }
-        resumeThreads()
+        for process in threads.compactMap(\.wait.process) + loops.compactMap(\.process) { process.kill() }
+        isEnding = true
+        while !threads.isEmpty { resumeThreads() }
+        for thread in idle { thread.resume() }
+        isEnding = false
+        idle = []
         for loop in loops { loop.kill() }
         events = Heap()
         parts = [:]
@@ -173,27 +180,70 @@ public final class Scheduler: @unchecked Sendable {
 
     /// Runs `body` from now on as a thread of the process, which may block.
     public func startThread(of process: SimulatedProcess?, _ body: @escaping () -> Void) {
-        let thread = SimulatedThread(process, body)
+        let thread = SimulatedThread(SimulatedThread.Wait(process: process), body)
         thread.start(in: self)
         threads.append(thread)
-        schedule(at: now) {}
     }
 
-    private func resumeThreads() {
-        guard thread == nil else { return }
-        for each in threads where each.mayRun(at: now) {
-            let (loops, before) = (running, outside)
-            (running, outside, thread) = ([], each.process, each)
-            each.resume()
-            (running, outside, thread) = (loops, before, nil)
+    /// Blocks the thread that runs. The driver goes on; the driver itself is replaced.
+    private func park(_ wait: SimulatedThread.Wait) {
+        let (loop, before) = (running, outside)
+        if let thread {
+            thread.park(wait)
+        } else {
+            let blocked = driver
+            threads.append(blocked)
+            driver = idle.popLast() ?? makeDriver()
+            (running, outside) = (nil, nil)
+            blocked.park(wait, runs: driver)
         }
-        threads.removeAll { $0.hasEnded }
+        (running, outside) = (loop, before)
+    }
+
+    private func makeDriver() -> SimulatedThread {
+        let thread = SimulatedThread { [unowned self] in drive() }
+        thread.start(in: self)
+        return thread
+    }
+
+    /// Takes steps on a thread of its own.
+    private func drive() {
+        while !isEnding {
+            if let thread {
+                // The turn that blocked this thread is over, and another thread drives meanwhile.
+                threads.removeAll { $0 === thread }
+                idle.append(thread)
+                thread.park()
+            } else if !step(), !isEnding {
+                preconditionFailure("a simulated thread waits for ever, because nothing else runs")
+            }
+        }
+    }
+
+    /// Lets threads run whose waits are over. Called by the driver before each step.
+    private func resumeThreads() {
+        // A thread that runs may end the wait of another.
+        while let each = threads.first(where: { isEnding || $0.wait.isOver(at: now) }) {
+            if each === main {
+                threads.removeAll { $0 === main }
+                let former = driver
+                idle.append(former)
+                driver = main
+                former.park(runs: main)
+                continue
+            }
+            let before = outside
+            (running, outside, thread) = (nil, each.wait.process, each)
+            each.resume()
+            (running, outside, thread) = (nil, before, nil)
+            if each.hasEnded { threads.removeAll { $0 === each } }
+        }
     }
 
     // MARK: Processes and loops
 
     /// Process of the code that runs; nil for the world outside.
-    public var process: SimulatedProcess? { running.last?.process ?? outside }
+    public var process: SimulatedProcess? { running?.process ?? outside }
 
     func run<Result, Failure>(
         as process: SimulatedProcess, _ body: () throws(Failure) -> Result
@@ -210,7 +260,7 @@ public final class Scheduler: @unchecked Sendable {
         if !loop.isOnStack { loops.removeAll { $0 === loop } }
     }
 
-    func isRunning(_ loop: EventLoop) -> Bool { running.last === loop }
+    func isRunning(_ loop: EventLoop) -> Bool { running === loop }
 
     /// A number of 0..<`count`, which must be above 0.
     public func below(_ count: UInt64) -> UInt64 { UInt64.random(in: 0..<count, using: &random) }

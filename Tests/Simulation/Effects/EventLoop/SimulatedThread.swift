@@ -1,21 +1,32 @@
 import Glibc
 
-/// A thread of a simulated process beside its loops, such as the main thread. The scheduler and the thread run in turns,
-/// never at once, so that the thread may block for long while everything else runs.
-// Sendable: the semaphores order every access of the two threads.
+/// A thread of a simulation: a process's thread beside its loops, as the main thread, or one that takes the scheduler's
+/// steps. The threads run in turns, never at once, so that one may block for long while everything else runs.
+// Sendable: the semaphores order every access of the threads.
 final class SimulatedThread: @unchecked Sendable {
-    let process: SimulatedProcess?
-    /// Time at which the wait ends in any case.
-    private(set) var limit: UInt64 = 0
+    /// What a blocked thread waits for.
+    struct Wait {
+        /// Process whose code is blocked; nil for code of the world.
+        var process: SimulatedProcess?
+        /// Time at which the wait ends in any case.
+        var limit = UInt64.max
+        var isDone: () -> Bool = { true }
+
+        func isOver(at now: UInt64) -> Bool {
+            guard let process else { return isDone() || now >= limit }
+            return !process.isAlive || now >= process.suspendedUntil && (isDone() || now >= limit)
+        }
+    }
+
+    private(set) var wait: Wait
     private(set) var hasEnded = false
-    private var isDone: () -> Bool = { true }
     /// Nil once the thread has run.
     private var body: (() -> Void)?
     /// Signalled when the thread may run, and when it has parked or ended.
     private let turns = UnsafeMutablePointer<sem_t>.allocate(capacity: 2)
 
-    init(_ process: SimulatedProcess?, _ body: @escaping () -> Void) {
-        self.process = process
+    init(_ wait: Wait = Wait(), _ body: @escaping () -> Void) {
+        self.wait = wait
         self.body = body
         sem_init(turns, 0, 0)
         sem_init(turns + 1, 0, 0)
@@ -34,10 +45,10 @@ final class SimulatedThread: @unchecked Sendable {
             &thread, nil,
             { context in
                 let start = Unmanaged<Start>.fromOpaque(context!).takeRetainedValue()
-                wait(start.thread.turns)
+                waitFor(start.thread.turns)
                 start.scheduler.run {
                     start.thread.body?()
-                    // What only the thread has kept ends within the simulation, before the scheduler goes on.
+                    // What only the thread has kept ends within the simulation, before another thread goes on.
                     start.thread.body = nil
                 }
                 start.thread.hasEnded = true
@@ -58,27 +69,22 @@ final class SimulatedThread: @unchecked Sendable {
         }
     }
 
-    /// Whether the thread's wait is over.
-    func mayRun(at now: UInt64) -> Bool {
-        guard let process else { return isDone() || now >= limit }
-        return !process.isAlive || now >= process.suspendedUntil && (isDone() || now >= limit)
-    }
-
-    /// Runs the thread until it parks or ends. Called by the scheduler.
+    /// Runs the thread until it parks or ends. Called on the thread that drives.
     func resume() {
         sem_post(turns)
-        wait(turns + 1)
+        waitFor(turns + 1)
     }
 
-    /// Lets the scheduler run until it resumes the thread. Called on the thread.
-    func park(until limit: UInt64, _ isDone: @escaping () -> Bool) {
-        (self.limit, self.isDone) = (limit, isDone)
-        sem_post(turns + 1)
-        wait(turns)
-        self.isDone = { true }
+    /// Parks the thread until it is resumed or driven again. Called on the thread.
+    /// - Parameter next: the thread that runs now; nil: the one that has resumed this thread.
+    func park(_ wait: Wait = Wait(), runs next: SimulatedThread? = nil) {
+        self.wait = wait
+        sem_post(next?.turns ?? turns + 1)
+        waitFor(turns)
+        self.wait.isDone = { true }
     }
 }
 
-private func wait(_ semaphore: UnsafeMutablePointer<sem_t>) {
+private func waitFor(_ semaphore: UnsafeMutablePointer<sem_t>) {
     while sem_wait(semaphore) != 0 {}
 }
