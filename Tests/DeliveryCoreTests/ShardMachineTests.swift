@@ -106,6 +106,48 @@ import Testing
         #expect(bed.machine.takeProgress(holdsBack: false)?.freed == [0: 1])
     }
 
+    /// The outcomes of the old push and of a push that moves are acknowledged in any order.
+    @Test(arguments: [StoreMode.local, .changelog])
+    func tokenChangeWaitsUntilTheDevicesEndedPushesHaveLeftTheStore(_ mode: StoreMode) {
+        var bed = Bed(mode, shards: 2)
+        _ = bed.store(100)
+        #expect(bed.machine.admit(bed.facts(101), at: bed.now) == .placed(1))
+        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(102), at: bed.now)
+        _ = bed.actions()
+        let handle = bed.machine.mustWait(
+            control: Self.device, Self.place(103), concernsPresence: false, isReturn: false,
+            new: Self.other, at: bed.now)
+        #expect(handle != nil)
+        #expect(bed.events().isEmpty == true)
+        // The old token gets nothing meanwhile.
+        let begins = bed.machine.beginAttempt(1, at: bed.now)
+        #expect(!begins)
+        let item = EndedItem(device: Self.device.low, place: Self.place(100))
+        #expect(bed.machine.remove(item)?.item == item)
+        #expect(bed.events().isEmpty == true)
+        bed.machine.done(bed.machine.takeRequests())
+        #expect(bed.events() == [.removed(Self.place(100), Self.device), .proceed(handle!)])
+        let mustWait = bed.machine.mustWait(
+            control: Self.device, Self.place(104), concernsPresence: false, isReturn: false,
+            new: Self.other, at: bed.now)
+        #expect(mustWait == nil)
+    }
+
+    @Test func endedPartitionHoldsNoTokenChangeUp() {
+        var bed = Bed(.local, shards: 2)
+        bed.machine.beginPartition(1, partition: 8, readThrough: 99)
+        bed.machine.scanned(1)
+        _ = bed.store(100)
+        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(101), at: bed.now)
+        _ = bed.actions()
+        let handle = bed.machine.mustWait(
+            control: Self.device, RecordPlace(partitionSlot: 1, offset: 100), concernsPresence: false,
+            isReturn: false, new: Self.other, at: bed.now)
+        #expect(bed.events().isEmpty == true)
+        bed.machine.endPartition(0)
+        #expect(bed.events() == [.proceed(handle!)])
+    }
+
     @Test(arguments: [StoreMode.changelog, .transactions])
     func endedStoredPushIsRemovedFromTheChangelog(_ mode: StoreMode) {
         var bed = Bed(mode)

@@ -87,26 +87,33 @@ extension DeviceResidency {
 
     /// Does the same for a record that may concern another device as well.
     public func mustDefer(_ record: DeferredRecord, _ delivery: borrowing DeliveryMachine) -> Bool {
-        if mustDefer(record.device, record.look, delivery) { return true }
+        if mustAwaitRemovals(record) || mustDefer(record.device, record.look, delivery) { return true }
         guard let other = record.otherDevice else { return false }
         if let load = loads[other] { return !load.isWhole || load.look != .everywhere }
         return mustLoad(other, .everywhere, delivery)
+    }
+
+    /// Returns true when a record waits because the store still has ended items of its device.
+    public func mustAwaitRemovals(_ record: DeferredRecord) -> Bool {
+        record.awaitsRemovals && !ended.isEmpty && ended.has(storedUnder: record.device)
     }
 
     // MARK: Waiting
 
     /// Makes a record wait for which ``mustDefer(_:_:)`` returned true.
     public mutating func deferUntilLoaded(_ record: DeferredRecord, _ delivery: borrowing DeliveryMachine) {
-        if let other = record.otherDevice, !mustDefer(record.device, record.look, delivery),
-            waits(record.device, for: other, delivery)
-        {
-            var load = DeviceLoad(look: record.look)
-            load.state = .loaded
-            load.waiting.append(.record(record))
-            loads[record.device] = load
-            return
+        guard !mustDefer(record.device, record.look, delivery) else {
+            return append(.record(record), record.device, record.look, delivery)
         }
-        append(.record(record), record.device, record.look, delivery)
+        if !mustAwaitRemovals(record), let other = record.otherDevice,
+            !waits(record.device, for: other, delivery)
+        {
+            assertionFailure("a record is deferred, and waits for nothing")
+        }
+        var load = DeviceLoad(look: record.look)
+        load.state = .loaded
+        load.waiting.append(.record(record))
+        loads[record.device] = load
     }
 
     /// Decides what to do with an item that comes from another shard.
@@ -289,6 +296,7 @@ extension DeviceResidency {
         }
         switch event {
         case .record(let record):
+            if mustAwaitRemovals(record) { return resumeDependents(device) ? nil : endResuming() }
             if let other = record.otherDevice, waits(device, for: other, delivery) { return endResuming() }
             if let skipped = load.skipped[record.place.partitionSlot], skipped <= record.place.offset {
                 queueAgain(device, needsItems: true)

@@ -290,6 +290,10 @@ public struct DeviceResidency: ~Copyable {
         marked = marked.filter { $0.key.partitionSlot != slot }
         marks.removeAll { $0.partitionSlot == slot }
         ended.removeAll(slot)
+        // Records that wait for removals may continue.
+        for device in loads.keys.sorted(by: DeviceKey.precedes) where loads[device]!.state == .loaded {
+            resuming.append(device)
+        }
         restored = restored.filter { $0.partitionSlot != slot }
     }
 

@@ -64,6 +64,12 @@ struct EndedItems {
             || !others.isEmpty && others.contains { $0.key.place == place && $0.value.key.device == device }
     }
 
+    /// Returns true when any item has ended that the store has under this device. Costs O(ended items).
+    func has(storedUnder device: DeviceKey) -> Bool {
+        entries.values.contains { $0.key.device == device }
+            || others.values.contains { $0.key.device == device }
+    }
+
     func has(_ item: EndedItem) -> Bool { self[item] != nil }
 
     private subscript(item: EndedItem) -> Entry? {

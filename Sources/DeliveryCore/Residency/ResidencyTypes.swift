@@ -73,10 +73,12 @@ public struct DeferredRecord: Equatable, Sendable {
     public var isReturn: Bool
     /// Device of a token change's new token; nil unless it is another device and belongs to this shard.
     public var otherDevice: DeviceKey?
+    /// True when the record waits until the ended items of its device have left the store.
+    public var awaitsRemovals: Bool
 
     public init(
         handle: UInt32 = 0, device: DeviceKey, place: RecordPlace, look: PresenceLook, isPush: Bool,
-        isReturn: Bool = false, otherDevice: DeviceKey? = nil
+        isReturn: Bool = false, otherDevice: DeviceKey? = nil, awaitsRemovals: Bool = false
     ) {
         self.handle = handle
         self.device = device
@@ -85,6 +87,7 @@ public struct DeferredRecord: Equatable, Sendable {
         self.isPush = isPush
         self.isReturn = isReturn
         self.otherDevice = otherDevice
+        self.awaitsRemovals = awaitsRemovals
     }
 }
 

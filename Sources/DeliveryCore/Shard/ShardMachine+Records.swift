@@ -64,18 +64,29 @@ extension ShardMachine {
     /// Does the same for a cancel or device event.
     /// - Parameters:
     ///   - concernsPresence: true when the event's report is compared with the device's presence.
-    ///   - new: device of a token change's new token; nil for other events.
+    ///   - new: device of a token change's new token; nil for other events. Outcomes of different devices are
+    ///     acknowledged in any order. A push that moves must therefore not be sent while the store has an older push that it
+    ///     has replaced: a crash would bring back the older push alone. The device's pushes wait as well.
     public mutating func mustWait(
         control device: DeviceKey, _ place: RecordPlace, concernsPresence: Bool, isReturn: Bool,
-        new: DeviceKey?
+        new: DeviceKey?, at now: DeliveryTime
     ) -> UInt32? {
         var record = DeferredRecord(
             device: device, place: place,
             look: concernsPresence ? .partition(place.partitionSlot) : .nowhere, isPush: false,
             isReturn: isReturn)
-        if let new, new != device, shard(of: new) == settings.index { record.otherDevice = new }
+        if let new, new != device {
+            if shard(of: new) == settings.index { record.otherDevice = new }
+            record.awaitsRemovals = settings.mode == .local || settings.mode == .changelog
+            if residency.mustAwaitRemovals(record) {
+                delivery.pause(device, retryAfterMilliseconds: Self.patienceForRemovals, at: now)
+            }
+        }
         return residency.mustDefer(record, delivery) ? waits(record) : nil
     }
+
+    /// Milliseconds in which removals from the store follow their outcomes, by a wide margin.
+    private static let patienceForRemovals: Int64 = 10_000
 
     /// Returns the number of the shard that owns the device.
     public func shard(of device: DeviceKey) -> Int { shardIndex(ofHash: device.low, shards: settings.shards) }

@@ -52,7 +52,8 @@ extension ShardProcess {
             }
         return machine.mustWait(
             control: world.keys[job.token], record.place, concernsPresence: concernsPresence,
-            isReturn: job.kind == .online, new: job.kind == .tokenChanged ? world.keys[job.subject] : nil)
+            isReturn: job.kind == .online, new: job.kind == .tokenChanged ? world.keys[job.subject] : nil,
+            at: now)
     }
 
     func endControl(_ record: Incoming) {
