@@ -79,6 +79,22 @@ import Testing
         }
     }
 
+    /// A disk that fails gets no syncs one after the other.
+    @Test func failedSyncIsNotRepeatedAtOnce() {
+        let script = WorkerScript(.local)
+        script.assign([0], offset: 0)
+        for offset in 0..<16 { _ = script.take(Int64(offset)) }
+        script.pass(WorkerScript.second)
+        for offset in 0..<16 { script.deliver(Int64(offset)) }
+        script.apply { $0.countPushes(ended: 16, records: 0, unreported: 0, at: $1) }
+        for _ in 0..<3 {
+            script.passTicks()
+            #expect(script.flushAll() == [.sync])
+            let failed = script.apply { $0.synced(isDone: false, at: $1) }
+            #expect(!failed.compactMap(\.request).contains(.flush))
+        }
+    }
+
     /// The end of a worker waits for the rebalance, longer than for an answer of Kafka, while the drain has time.
     @Test func lastCommitWaitsForTheRebalance() throws {
         let script = finished()

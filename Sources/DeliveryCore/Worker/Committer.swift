@@ -90,8 +90,8 @@ public struct Committer: Sendable {
     private var membership: (set: CommitSet, ticket: UInt64)?
     /// Time before which no commit begins, because the group is in a rebalance, in nanoseconds of the monotonic clock.
     private var waitsUntil: UInt64 = 0
-    /// Time before which no periodic commit begins, because the last commit wasn't taken, in nanoseconds of the monotonic
-    /// clock.
+    /// Time before which no periodic commit begins, because the last commit wasn't taken or the last sync failed, in
+    /// nanoseconds of the monotonic clock.
     private var pausesUntil: UInt64 = 0
     /// True from a commit that met a rebalance to the rebalance's end, or to a commit that Kafka takes.
     private(set) var meetsRebalance = false
@@ -99,7 +99,8 @@ public struct Committer: Sendable {
 
     /// Nanoseconds after which commits resume without news of a rebalance.
     static let longestRebalance: UInt64 = 5_000_000_000
-    /// Nanoseconds from a commit that wasn't taken, or that the client has held back, to the next attempt.
+    /// Nanoseconds from a commit that wasn't taken, a failed sync, or a commit that the client has held back, to the next
+    /// attempt.
     static let retryPause: UInt64 = 50_000_000
 
     init(mode: StoreMode, shards: Int) {
@@ -188,7 +189,9 @@ public struct Committer: Sendable {
     mutating func synced(isDone: Bool, at now: UInt64) {
         if !isDone { mustSync = true }
         guard stage == .syncing else { return }
-        if isDone { commit(at: now) } else { endCommit(isAccepted: false) }
+        if isDone { return commit(at: now) }
+        pausesUntil = now + Self.retryPause
+        endCommit(isAccepted: false)
     }
 
     /// Counts a changelog record as acknowledged. Kafka has the record, or never will because the record was dropped
