@@ -7,25 +7,37 @@ final class SimulatedAPNS {
     /// A request as the server has received it.
     struct Push {
         var job: Int
-        var token: String
+        /// Device token, or channel of a broadcast.
+        var address: String
+        var topic = ""
+        /// Values of the request's `apns-id` or `apns-request-id`, `apns-collapse-id` and `apns-priority`; nil without one.
+        var identifier: String?
+        var collapse: String?
+        var priority: Int?
         /// Value of `apns-expiration`; nil without one.
         var expiration: Int64?
+        /// Whether the connection has had another provider token a moment ago.
+        var hasNewToken = false
         /// Number of the server's connection.
         var connection: Int
         /// Process that has sent the request; nil: it is unknown.
         var process: SimulatedProcess?
-        /// The network's number of the connection.
-        var link: Int
-        /// Nanoseconds at which the worker has closed its end; nil: it hasn't.
-        var closedAt: UInt64?
+        /// The network's connection; nil: it is unknown.
+        var link: SimulatedLink?
 
         /// Number of the host that has sent the request; nil: it is unknown.
         var host: Int? { process.flatMap { Int($0.name.split(separator: "-")[1]) } }
     }
 
     enum Answer {
-        case status(UInt16, reason: String)
+        case accepted
+        /// - Parameters:
+        ///   - retryAfter: value of `retry-after` in seconds; nil without one.
+        ///   - timestamp: value of `timestamp` in milliseconds since the epoch; nil without one.
+        case status(UInt16, String, retryAfter: Int? = nil, timestamp: Int64? = nil)
         case reset(errorCode: UInt32)
+        /// GOAWAY takes the place of the answer. A push on the newest stream isn't processed.
+        case goAway(reason: String, atOnce: Bool)
         case none
     }
 
@@ -79,6 +91,12 @@ final class SimulatedAPNS {
         private let number: Int
         private let process: SimulatedProcess?
         private let link: SimulatedLink?
+        /// Nanoseconds of the connection's acceptance.
+        private let openedAt: UInt64
+        /// Value of `authorization` of the last push; nil before.
+        private var providerToken: String?
+        /// Age in nanoseconds below which a connection takes a second token as an update too many.
+        private static let tokenTime: UInt64 = 1_200_000_000_000
 
         init(_ owner: SimulatedAPNS, number: Int) {
             self.owner = owner
@@ -86,6 +104,7 @@ final class SimulatedAPNS {
             let accepted = SimulatedNetwork.current.lastAccepted
             process = accepted?.client.process
             link = accepted
+            openedAt = owner.scheduler.now
         }
 
         func connectionClosed(_ connection: ServerConnection, reason: ServerCloseReason) {
@@ -107,13 +126,26 @@ final class SimulatedAPNS {
             switch answer {
             case .none: break
             case .reset(let code): connection.reset(stream: stream, errorCode: code)
-            case .status(200, _): connection.respond(stream: stream, status: 200)
-            case .status(let status, let reason):
-                let body = Array(#"{"reason":"\#(reason)"}"#.utf8)
-                body.withUnsafeBytes {
-                    connection.respond(
-                        stream: stream, status: status, headers: UnsafeBufferPointer(start: nil, count: 0),
-                        body: $0)
+            case .accepted: connection.respond(stream: stream, status: 200)
+            case .goAway(let reason, let atOnce):
+                var frame = ServerGoAway(debugData: reason.isEmpty ? "" : #"{"reason":"\#(reason)"}"#)
+                if atOnce { frame.end = .now }
+                if connection.newestStream == stream { frame.lastStream = max(0, stream - 2) }
+                connection.goAway(frame)
+            case .status(let status, let reason, let retryAfter, let timestamp):
+                let since = timestamp.map { ",\"timestamp\":\($0)" } ?? ""
+                let body = Array("{\"reason\":\"\(reason)\"\(since)}".utf8)
+                let wait = Array((retryAfter.map { "\($0)" } ?? "").utf8)
+                body.withUnsafeBytes { body in
+                    wait.withUnsafeBytes { wait in
+                        let field = ResponseField("retry-after", wait, isIndexed: false)
+                        withUnsafePointer(to: field) {
+                            connection.respond(
+                                stream: stream, status: status,
+                                headers: UnsafeBufferPointer(start: $0, count: wait.isEmpty ? 0 : 1),
+                                body: body)
+                        }
+                    }
                 }
             }
         }
@@ -122,20 +154,38 @@ final class SimulatedAPNS {
         private func push(_ request: ServerRequest) -> Push? {
             let path = String(decoding: request.path, as: UTF8.self)
             let body = String(decoding: request.body, as: UTF8.self)
-            guard path.hasPrefix("/3/device/"), let job = WorkerJob.number(inPayload: body) else {
+            guard let job = WorkerJob.number(inPayload: body) else { return nil }
+            var push = Push(
+                job: job, address: "", connection: number, process: process, link: link)
+            if path.hasPrefix(Self.devices) {
+                push.address = String(path.dropFirst(Self.devices.count))
+            } else if path.hasPrefix(Self.channels) {
+                push.topic = String(path.dropFirst(Self.channels.count))
+            } else {
                 return nil
             }
-            var push = Push(
-                job: job, token: String(path.dropFirst("/3/device/".count)), expiration: nil,
-                connection: number,
-                process: process, link: link?.number ?? 0, closedAt: link?.client.closedAt)
             for index in 0..<request.headerCount {
                 let (name, value) = request.header(index)
-                if name.elementsEqual("apns-expiration".utf8) {
-                    push.expiration = Int64(String(decoding: value, as: UTF8.self))
+                let text = String(decoding: value, as: UTF8.self)
+                switch String(decoding: name, as: UTF8.self) {
+                case "apns-channel-id": push.address = text
+                case "apns-topic": push.topic = text
+                case "apns-id", "apns-request-id": push.identifier = text
+                case "apns-collapse-id": push.collapse = text
+                case "apns-priority": push.priority = Int(text)
+                case "apns-expiration": push.expiration = Int64(text)
+                case "authorization":
+                    guard providerToken != text else { break }
+                    push.hasNewToken =
+                        providerToken != nil && owner.scheduler.now < openedAt + Self.tokenTime
+                    providerToken = text
+                default: break
                 }
             }
             return push
         }
+
+        private static let devices = "/3/device/"
+        private static let channels = "/4/broadcasts/apps/"
     }
 }

@@ -15,15 +15,23 @@ final class WorkerHost: @unchecked Sendable {
     private(set) var worker: Worker?
     /// Nanoseconds from which the next process may start.
     private(set) var startsAt: UInt64 = 0
+    /// Number of workers so far. A process may have several, one after the other.
+    private(set) var runs = 0
     /// Number of processes so far.
     private(set) var starts = 0
     /// Reason for which the last process ended by itself; nil: it was killed or asked to stop.
     private(set) var failure: String?
 
-    init(number: Int, _ configuration: Configuration, _ scheduler: Scheduler) {
+    /// Called when a worker closes a connection because its permit has ended while requests were to be sent.
+    private let permitEnded: () -> Void
+
+    init(
+        number: Int, _ configuration: Configuration, _ scheduler: Scheduler, permitEnded: @escaping () -> Void
+    ) {
         self.number = number
         self.configuration = configuration
         self.scheduler = scheduler
+        self.permitEnded = permitEnded
     }
 
     var isRunning: Bool { process != nil }
@@ -34,9 +42,13 @@ final class WorkerHost: @unchecked Sendable {
         starts += 1
         let supervisor = WorkerSupervisor(
             configuration: configuration,
-            logger: Logger(label: "worker", factory: { _ in SimulationLog.handler }),
+            logger: Logger(
+                label: "worker",
+                factory: { [permitEnded] _ in LogWatch(SimulationLog.handler, permitEnded: permitEnded) }),
             started: { [unowned self] in
-                if self.process === process { worker = $0 }
+                guard self.process === process else { return }
+                worker = $0
+                runs += 1
             })
         self.supervisor = supervisor
         scheduler.startThread(of: process) { [unowned self] in

@@ -9,13 +9,25 @@ struct WorkerScenario {
     var shards: Int
     var partitions: Int
     var devices: Int
+    /// Devices that are channels, those with the lowest numbers. All pushes for them are broadcasts.
+    var channels: Int
+    /// Records out of a thousand for the first few devices.
+    var hotPerMille: Int
+    /// Topics of pushes, beside those of Live Activities.
+    var topics: Int
     /// Collapse identifiers of a device.
     var collapses: Int
     var maxInFlight: Int
     /// Nanoseconds between two of the world's own steps, at most.
     var pace: UInt64
-    /// Answers of APNs out of a thousand that aren't 200.
+    /// Answers of APNs out of a thousand that aren't 200, and their kinds.
     var badAnswerPerMille: Int
+    var answers: [WorkerAnswer]
+    /// Records out of a thousand that are no pushes, and their kinds.
+    var eventsPerMille: Int
+    var events: [WorkerEvent]
+    /// Pushes out of a thousand with each policy.
+    var policies: [WorkerPolicy: Int]
     /// Faults out of a thousand steps.
     var faultsPerMille: Int
     /// Records out of a thousand that can't be decoded.
@@ -25,10 +37,25 @@ struct WorkerScenario {
     /// Seconds that a job lives at most.
     var life: Int64
     var storeAfter: Duration
+    /// Pushes of a device that may be in flight.
+    var inFlightPerDevice: Int
+    /// Unfinished pushes of a device.
+    var pendingPerDevice: Int
+    /// Most attempts at a push; nil: no limit.
+    var maxAttempts: Int?
+    /// Seconds that workers wait at most because of `Retry-After`.
+    var retryAfterLimit: Int
+    /// Milliseconds that a push with a collapse identifier waits for a newer one.
+    var coalesceWindow: Int
     /// Kinds of faults that happen.
     var faults: [WorkerFault]
     /// Most bytes of a record in the topic of dead letters; nil: Kafka's default.
     var deadLetterBytes: Int?
+    /// Seconds after which producers give a record up; nil: as workers do by default.
+    var deliveryTimeout: Int?
+
+    /// Seconds that a push or a report of a device counts at most.
+    static let longestLife: Int64 = 1800
 
     /// Most milliseconds by which a worker's clock is wrong.
     var clockDeviation: Int64 { faults.contains(.clock) ? 1500 : 0 }
@@ -40,10 +67,33 @@ struct WorkerScenario {
         shards = draw(1...3)
         partitions = draw(1...6)
         devices = draw(0...1) == 0 ? draw(1...4) : draw(5...60)
+        channels = draw(0...3) == 0 ? draw(1...max(1, devices / 3)) : 0
+        hotPerMille = draw(0...1) == 0 ? draw(0...800) : 0
+        topics = draw(0...1) == 0 ? 1 : draw(2...WorkerService.topics.count)
         collapses = draw(1...4)
         maxInFlight = draw(0...2) == 0 ? draw(8...40) : draw(60...400)
         pace = UInt64([draw(1...60), draw(60...300), draw(300...1500)][draw(0...2)]) * 1_000_000
         badAnswerPerMille = draw(0...2) == 0 ? draw(50...400) : draw(0...50)
+        // A world of few kinds has rare combinations of them more often.
+        answers =
+            draw(0...1) == 0
+            ? WorkerAnswer.allCases.filter { $0 != .tokenUpdates }
+            : (0..<draw(1...3)).map { _ in WorkerAnswer.allCases.randomElement(using: &scheduler.random)! }
+        eventsPerMille = draw(0...3) == 0 ? 0 : draw(20...500)
+        events =
+            draw(0...1) == 0
+            ? WorkerEvent.allCases
+            : (0..<draw(1...3)).map { _ in WorkerEvent.allCases.randomElement(using: &scheduler.random)! }
+        policies = [:]
+        let share = [100, 300, 1000][draw(0...2)]
+        for policy in WorkerPolicy.allCases where draw(0...999) < share { policies[policy] = draw(30...500) }
+        // A worker that is at its limit reads no device events: what waits for them ends with its expiration.
+        if !mode.hasStore, maxInFlight < 200 { (policies[.holds], policies[.confirmations]) = (nil, nil) }
+        inFlightPerDevice = draw(0...1) == 0 ? 16 : draw(1...6)
+        pendingPerDevice = draw(0...3) == 0 ? draw(4...30) : 128
+        maxAttempts = draw(0...3) == 0 ? draw(2...8) : nil
+        retryAfterLimit = draw(0...1) == 0 ? 60 : draw(2...20)
+        coalesceWindow = draw(0...3) == 0 ? draw(100...4000) : 0
         faultsPerMille = withoutFaults ? 0 : draw(5...60)
         // A world with few kinds of faults has fewer excuses.
         faults =
@@ -51,41 +101,10 @@ struct WorkerScenario {
             ? WorkerFault.allCases
             : (0..<draw(1...3)).map { _ in WorkerFault.allCases.randomElement(using: &scheduler.random)! }
         deadLetterBytes = draw(0...2) == 0 ? draw(2000...5000) : nil
+        deliveryTimeout = mode != .transactions && draw(0...2) == 0 ? draw(2...12) : nil
         invalidPerMille = draw(0...2) == 0 ? draw(1...50) : 0
         laterPerMille = mode.hasStore ? 200 : 50
         life = Int64(draw(20...120))
         storeAfter = .seconds(draw(1...5))
-    }
-}
-
-/// Faults of a world of whole workers.
-enum WorkerFault: CaseIterable {
-    case kill, stop, suspension, cut, blackHole, goAway, leader, groupCoordinator, transactionCoordinator,
-        slowKafka, fullDisk, failingDisk, powerLoss, lostDisk, clock, pause, renewal
-
-    /// Whether the fault concerns the whole group: commits are refused until the members that are left have rejoined.
-    var isOfGroup: Bool {
-        switch self {
-        case .leader, .groupCoordinator, .transactionCoordinator, .slowKafka, .kill, .suspension, .powerLoss,
-            .lostDisk:
-            true
-        default: false
-        }
-    }
-
-    /// Whether the fault is one of a disk.
-    var isOfDisk: Bool {
-        switch self {
-        case .fullDisk, .failingDisk, .powerLoss, .lostDisk: true
-        default: false
-        }
-    }
-
-    /// Whether the fault may hide from a worker what APNs has accepted, or undo what the worker knows.
-    var excusesRepeats: Bool {
-        switch self {
-        case .stop, .goAway, .clock, .pause, .renewal: false
-        default: true
-        }
     }
 }

@@ -29,6 +29,7 @@ public struct WorkerViolation: Error, Sendable, CustomStringConvertible {
         case waits = "waits for what it must wait for"
         case bounded = "bounded"
         case progress = "no item waits for ever"
+        case inTurn = "broadcasts of a channel are sent in turn"
     }
 
     public var seed: UInt64
@@ -53,6 +54,8 @@ public struct WorkerCounts: Sendable {
     public var repeatedOutcomes = 0
     public var starts = 0
     public var faults = 0
+    /// Outcomes by kind and cause.
+    public var kinds: [String: Int] = [:]
 
     public init() {}
 
@@ -66,6 +69,7 @@ public struct WorkerCounts: Sendable {
         repeatedOutcomes += other.repeatedOutcomes
         starts += other.starts
         faults += other.faults
+        kinds.merge(other.kinds, uniquingKeysWith: +)
     }
 }
 
@@ -102,9 +106,10 @@ public final class SimulationFiles: Sendable {
         return path
     }
 
-    /// Writes one of the signing keys to the host's key file.
-    func writeKey(_ number: Int, of host: Int) throws {
-        try Self.write(keys[number % keys.count], to: key(of: host))
+    /// Writes one of the signing keys to the host's key file, or a part of it.
+    func writeKey(_ number: Int, of host: Int, isTorn: Bool = false) throws {
+        let key = keys[number % keys.count]
+        try Self.write(isTorn ? String(key.prefix(key.count / 2)) : key, to: self.key(of: host))
     }
 
     func key(of host: Int) -> String { "\(directory)/\(host)/key.p8" }

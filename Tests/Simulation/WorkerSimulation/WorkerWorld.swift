@@ -22,14 +22,15 @@ final class WorkerWorld {
     private(set) var violation: WorkerViolation?
     private let printsTrace: Bool
     private var trace: [String] = []
-    private let files: SimulationFiles
-    /// Number of renewals so far.
-    private var renewals = 0
+    private var service: WorkerService!
+    private var answers: WorkerAnswers!
+    private var faults: WorkerFaults!
     /// Whether the world has made its last step, and no more faults begin.
     private var isHealthy = false
     /// Whether nothing is left to do, or nothing more is waited for.
     private var isOver = false
-    private var pause = Pause.none
+    /// Nanoseconds from which devices report again that they are online, at the end.
+    private var reportsAt: UInt64 = 0
     /// Next offsets of the topics with outcomes and dead letters to look at, by partition.
     private var read: [String: [Int]] = [:]
 
@@ -37,17 +38,8 @@ final class WorkerWorld {
     static let outcomes = "outcomes"
     static let deadLetters = "dead"
     static let changelog = "changelog"
+    static let switches = "switches"
     private static let second: UInt64 = 1_000_000_000
-
-    /// A pause of all sending by an operator.
-    private enum Pause {
-        case none
-        case asked
-        /// All workers learn of the pause within a moment.
-        case kept(since: UInt64)
-        /// Not all workers have kept the end yet.
-        case ending
-    }
 
     private init(
         seed: UInt64, mode: StoreMode, withoutFaults: Bool, scheduler: Scheduler, files: SimulationFiles,
@@ -56,12 +48,12 @@ final class WorkerWorld {
         self.seed = seed
         self.scheduler = scheduler
         self.printsTrace = printsTrace
-        self.files = files
         scenario = WorkerScenario(scheduler, mode: mode, withoutFaults: withoutFaults)
         var settings = KafkaCluster.Settings()
         (settings.jobs, settings.outcomes) = (Self.jobsTopic, Self.outcomes)
         settings.changelog = Self.changelog
         if withoutFaults { settings.slowPerMille = 0 }
+        if scenario.faults.contains(.lostAnswers), !withoutFaults { settings.lostAnswersPerMille = 20 }
         kafka = KafkaCluster(scheduler, settings)
         kafka.createTopic(Self.jobsTopic, partitions: scenario.partitions)
         kafka.createTopic(Self.outcomes, partitions: 2)
@@ -74,16 +66,36 @@ final class WorkerWorld {
                 Self.changelog, partitions: scenario.partitions,
                 configuration: [(name: "cleanup.policy", value: "compact")])
             kafka.createTopic(
-                "switches", partitions: 1, configuration: [(name: "cleanup.policy", value: "compact")])
+                Self.switches, partitions: 1, configuration: [(name: "cleanup.policy", value: "compact")])
         }
         apns = try SimulatedAPNS(
             scheduler, tls: files.server, receive: { [unowned self] in received($0) },
             closed: { [unowned self] in auditor.closed($0) })
-        auditor = WorkerAuditor(scenario, scheduler) { [unowned self] in broken($0, $1) }
+        auditor = WorkerAuditor(
+            scenario, scheduler, runs: { [unowned self] in hosts[$0].runs },
+            report: { [unowned self] in broken($0, $1) })
+        service = WorkerService(
+            scenario, scheduler, partitions: { [kafka] in kafka.partitionCount(of: Self.jobsTopic) },
+            produce: { [kafka] record, partition in
+                kafka.produce(
+                    to: Self.jobsTopic, partition, key: record.key, value: record.value,
+                    headers: record.headers.map { ($0.name, $0.value) })
+            }, produced: { [unowned self] in appended($0) })
+        answers = WorkerAnswers(scenario, scheduler, service)
         for number in 0..<scenario.workers {
-            hosts.append(WorkerHost(number: number, try configuration(number, files), scheduler))
+            let configuration = try configuration(number, files)
+            hosts.append(
+                WorkerHost(number: number, configuration, scheduler) { [unowned self] in
+                    auditor.permitEnded(host: number)
+                })
         }
+        faults = WorkerFaults(
+            FaultScene(
+                scenario, scheduler, kafka: kafka, apns: apns, hosts: hosts, auditor: auditor, files: files,
+                note: { [unowned self] in note($0) }, report: { [unowned self] in broken($0, $1) }))
     }
+
+    private var hasSwitchesTopic: Bool { scenario.mode == .changelog || scenario.mode == .transactions }
 
     private func configuration(_ host: Int, _ files: SimulationFiles) throws -> Configuration {
         let directory = try files.directory(of: host)
@@ -93,7 +105,7 @@ final class WorkerWorld {
                 bootstrapServers: "kafka:9092", groupID: "workers",
                 topics: .init(
                     jobs: Self.jobsTopic, outcomes: Self.outcomes, deadLetters: Self.deadLetters,
-                    changelog: Self.changelog, switches: "switches")),
+                    changelog: Self.changelog, switches: Self.switches)),
             apns: .init(
                 environment: .custom, host: SimulatedAPNS.host, port: Int(SimulatedAPNS.port),
                 caFile: files.authority),
@@ -102,11 +114,26 @@ final class WorkerWorld {
                     name: "team",
                     kind: .token(keyFile: files.key(of: host), keyID: "ABC123DEFG", teamID: "DEF123GHIJ"))
             ],
-            apps: [.init(name: "news", topics: ["com.example.news"], credentials: ["team"])])
+            apps: [
+                .init(
+                    name: "news", topics: WorkerService.topics, credentials: ["team"],
+                    coalesceWindow: .milliseconds(scenario.coalesceWindow), supersede: [.liveActivity])
+            ])
         configuration.delivery.shards = scenario.shards
         configuration.delivery.maxInFlight = scenario.maxInFlight
-        configuration.delivery.retry = .init(initial: .milliseconds(200), maximum: .seconds(5))
+        configuration.delivery.retry = .init(
+            initial: .milliseconds(200), maximum: .seconds(5), maxAttempts: scenario.maxAttempts,
+            retryAfterLimit: .seconds(scenario.retryAfterLimit))
+        configuration.delivery.maxInFlightPerDevice = scenario.inFlightPerDevice
+        configuration.delivery.maxPendingPerDevice = scenario.pendingPerDevice
+        configuration.delivery.maxExpiration = .seconds(WorkerScenario.longestLife)
+        configuration.delivery.defaultTTL = .seconds(WorkerScenario.longestLife)
         configuration.apns.requestTimeout = .seconds(5)
+        if let timeout = scenario.deliveryTimeout {
+            configuration.kafka.producerProperties = [
+                .init(name: "message.timeout.ms", value: "\(timeout * 1000)")
+            ]
+        }
         if scenario.mode.hasStore {
             configuration.store = .init(
                 directory: directory, after: scenario.storeAfter,
@@ -131,6 +158,8 @@ final class WorkerWorld {
             world.run(events)
             counts.add(world.finalCounts)
             counts.turns += scheduler.steps
+            // A supervisor that isn't asked to stop starts workers for ever in a process that has ended.
+            for host in world.hosts { host.kill() }
             scheduler.end()
             return world.violation
         }
@@ -141,6 +170,7 @@ final class WorkerWorld {
         counts.outcomes = auditor.outcomes
         counts.repeatedOutcomes = auditor.repeatedOutcomes
         counts.repeatedPushes = auditor.repeatedPushes
+        counts.kinds = auditor.kinds
         return counts
     }
 
@@ -164,18 +194,22 @@ final class WorkerWorld {
 
     private func step() {
         attend()
-        if chance(scenario.faultsPerMille) { return fault() }
-        for _ in 0..<draw(1...4) where chance(600) { produce() }
+        if chance(scenario.faultsPerMille) {
+            counts.faults += 1
+            return faults.begin()
+        }
+        for _ in 0..<draw(1...4) where chance(600) { service.produceOne() }
     }
 
     /// Starts workers that have ended.
     private func attend() {
-        if case .ending = pause { resumeSending() }
-        for host in hosts where !host.isRunning && scheduler.now >= host.startsAt {
+        faults.attend()
+        for host in hosts
+        where !host.isRunning && scheduler.now >= host.startsAt && !faults.operators.holdStarts {
             if let failure = host.failure {
                 note("worker \(host.number) had ended: \(failure)")
                 auditor.disturbed(host: host.number)
-                if !scenario.faults.contains(where: \.isOfDisk) {
+                if !faults.explains(failure) {
                     broken(.progress, "worker \(host.number) has ended: \(failure)")
                 }
             }
@@ -187,88 +221,35 @@ final class WorkerWorld {
 
     // MARK: The service
 
-    private func produce() {
-        let number = auditor.jobs.count
-        let device = draw(0...scenario.devices - 1)
-        var job = WorkerJob(
-            kind: chance(scenario.invalidPerMille) ? .invalid : .push, device: device,
-            partition: Int32(device % scenario.partitions))
-        let now = wallClockMilliseconds()
-        var push = PushDescription(
-            deviceToken: WorkerJob.token(device), topic: "com.example.news",
-            payload: WorkerJob.payload(number))
-        if chance(600) { push.collapseIdentifier = "c\(draw(1...scenario.collapses))" }
-        job.collapse = push.collapseIdentifier
-        if chance(500) {
-            push.expiration = now / 1000 + Int64(draw(2...Int(scenario.life)))
-            job.expires = push.expiration! * 1000
-        }
-        if chance(scenario.laterPerMille) {
-            push.deliverAtMilliseconds = now + Int64(draw(1...20_000))
-            job.due = push.deliverAtMilliseconds!
-        }
-        push.priority = chance(300) ? 5 : 10
-        if job.kind == .invalid { push.topic = "" }
-        var encoded = JobEncoder.binary(push)
-        if job.kind == .invalid, chance(300) { enlarge(&encoded) }
-        job.offset = kafka.produce(
-            to: Self.jobsTopic, job.partition, key: encoded.key, value: encoded.value,
-            headers: encoded.headers.map { ($0.name, $0.value) })
+    private func appended(_ job: WorkerJob) {
+        note(
+            "job \(auditor.jobs.count): \(job.kind) for token \(job.token), partition \(job.partition), offset \(job.offset)"
+        )
         auditor.appended(job)
         counts.events += 1
         counts.jobs += 1
-        note("job \(number) for device \(device), partition \(job.partition), offset \(job.offset)")
-    }
-
-    /// Makes a part of a record so large that its dead letter may not fit.
-    private func enlarge(_ record: inout EncodedJob) {
-        let bytes = [UInt8](repeating: 120, count: draw(500...6000))
-        switch draw(0...2) {
-        case 0: record.value += bytes
-        case 1: record.key = bytes
-        default: record.headers.append(("x-large", bytes))
-        }
     }
 
     // MARK: APNs
 
     private func received(_ push: SimulatedAPNS.Push) -> (answer: SimulatedAPNS.Answer, after: UInt64) {
-        guard auditor.jobs.indices.contains(push.job) else { return (.status(400, reason: "BadPath"), 0) }
+        guard auditor.jobs.indices.contains(push.job) else { return (.status(400, "BadPath"), 0) }
         counts.pushes += 1
         auditor.followOwners(kafka)
         auditor.received(push)
-        if case .kept(let since) = pause, scheduler.now > since + 5 * Self.second {
+        if faults.operators.forbids(push) {
             broken(.waits, "job \(push.job) arrives though all sending is paused")
         }
         let delay = 5_000_000 + scheduler.below(chance(20) ? 3 * Self.second : 100_000_000)
-        if !isHealthy, chance(scenario.badAnswerPerMille) {
-            let answer = badAnswer(push.job)
-            note("job \(push.job) is answered by \(answer) on connection \(push.connection)")
-            return (answer, delay)
-        }
+        guard violation == nil else { return (.none, 0) }
+        let token = auditor.token(of: push)
+        let answer = answers.answer(auditor.jobs[push.job], token: token)
         note(
-            "job \(push.job) is accepted on connection \(push.connection) of \(push.process?.name ?? "")")
-        auditor.accepted(push, answered: scheduler.now + delay)
-        return (.status(200, reason: ""), delay)
-    }
-
-    private func badAnswer(_ job: Int) -> SimulatedAPNS.Answer {
-        switch draw(0...7) {
-        case 0:
-            auditor.refused(job, isGone: false)
-            return .status(400, reason: "BadDeviceToken")
-        case 1:
-            auditor.refused(job, isGone: true)
-            return .status(410, reason: "Unregistered")
-        case 2:
-            auditor.paused(job)
-            return .status(429, reason: "TooManyRequests")
-        case 3: return .status(500, reason: "InternalServerError")
-        case 4: return .status(503, reason: "ServiceUnavailable")
-        case 5: return .reset(errorCode: 7)
-        case 6: return .reset(errorCode: 2)
-        default: return .none
-        }
+            "job \(push.job) for token \(token) is answered by \(answer) on connection \(push.connection) of \(push.process?.name ?? "")"
+        )
+        auditor.decided(push, answer, at: scheduler.now + delay)
+        if case .accepted = answer { service.accepted(auditor.jobs[push.job], token: token) }
+        return (answer, delay)
     }
 
     // MARK: What becomes visible
@@ -278,6 +259,7 @@ final class WorkerWorld {
         for (topic, partitions) in [(Self.outcomes, 2), (Self.deadLetters, 1)] {
             for partition in 0..<partitions { follow(topic, partition) }
         }
+        auditor.followCommits(kafka)
     }
 
     private func follow(_ topic: String, _ partition: Int) {
@@ -293,183 +275,14 @@ final class WorkerWorld {
         read[topic] = next
     }
 
-    // MARK: Faults
-
-    private func fault() {
-        let fault = scenario.faults[draw(0...scenario.faults.count - 1)]
-        counts.faults += 1
-        let host = hosts[draw(0...hosts.count - 1)]
-        if fault.isOfGroup {
-            auditor.disturbed()
-        } else if fault.excusesRepeats {
-            auditor.disturbed(host: host.number)
-        }
-        carryOut(fault, host)
-    }
-
-    private func carryOut(_ fault: WorkerFault, _ host: WorkerHost) {
-        switch fault {
-        case .kill:
-            note("worker \(host.number) is killed")
-            host.kill()
-        case .stop:
-            note("worker \(host.number) is asked to stop")
-            host.requestStop()
-        case .suspension:
-            guard let process = host.process else { return }
-            let length = UInt64(draw(1...20))
-            note("worker \(host.number) is suspended for \(length) s")
-            kafka.suspend(process, until: scheduler.now + length * Self.second)
-            auditor.disturbed(nanoseconds: length * Self.second)
-        case .cut, .blackHole: disturbConnection(fault)
-        case .goAway:
-            note("a connection receives GOAWAY")
-            apns.execute { [apns, scheduler] in
-                apns!.open.randomElement(using: &scheduler.random)?.goAway(
-                    debugData: #"{"reason":"Shutdown"}"#)
-            }
-        case .leader, .groupCoordinator, .transactionCoordinator, .slowKafka: disturbKafka(fault)
-        case .fullDisk, .failingDisk, .powerLoss, .lostDisk: disturbDisk(fault, host)
-        case .pause: pause(host)
-        case .renewal: renew(host)
-        case .clock:
-            guard let process = host.process else { return }
-            process.wallDeviation = Int64(draw(-1500...1500))
-            note("the clock of worker \(host.number) is wrong by \(process.wallDeviation) ms")
-        }
-    }
-
-    /// The key file of a host gets another key.
-    private func renew(_ host: WorkerHost) {
-        guard let worker = host.worker, let process = host.process else { return }
-        note("worker \(host.number) gets another key")
-        renewals += 1
-        do {
-            try files.writeKey(renewals, of: host.number)
-        } catch {
-            return broken(.progress, "the key file can't be written: \(error)")
-        }
-        scheduler.startThread(of: process) { worker.renewCredentials() }
-    }
-
-    /// An operator pauses all sending for a while, on a worker that tells the others.
-    private func pause(_ host: WorkerHost) {
-        // Without a store the switches end with their process. A worker learns late of a pause that it has slept through.
-        guard case .none = pause, let worker = host.worker, scenario.mode.hasStore,
-            !scenario.faults.contains(.suspension), !scenario.faults.contains(.slowKafka)
-        else { return }
-        note("an operator pauses all sending")
-        pause = .asked
-        change(worker, isPaused: true) { [unowned self] isKept in
-            if isKept, case .asked = pause { pause = .kept(since: scheduler.now) }
-        }
-        back(after: 5...30) { [unowned self] in pause = .ending }
-    }
-
-    /// Resumes sending on all workers, again and again until each has kept the end of the pause.
-    private func resumeSending() {
-        let workers = hosts.compactMap(\.worker)
-        guard workers.count == hosts.count else { return }
-        note("an operator resumes sending")
-        var left = workers.count
-        for worker in workers {
-            change(worker, isPaused: false) { [unowned self] isKept in
-                if isKept { left -= 1 }
-                if left == 0, case .ending = pause { pause = .none }
-            }
-        }
-    }
-
-    private func change(_ worker: Worker, isPaused: Bool, _ completion: @escaping (Bool) -> Void) {
-        // nonisolated(unsafe): a simulation runs on one thread at a time.
-        nonisolated(unsafe) let completion = completion
-        worker.switches.change(.all, isPaused: isPaused, by: "operator", note: "") { completion($0.isKept) }
-    }
-
-    private var hasSwitchesTopic: Bool { scenario.mode == .changelog || scenario.mode == .transactions }
-
-    private func disturbConnection(_ fault: WorkerFault) {
-        guard let link = network.links.randomElement(using: &scheduler.random) else { return }
-        let host = hosts.first { $0.process === link.client.process }
-        if fault == .cut {
-            note("connection \(link.number) is cut")
-            link.cut(client: chance(800), server: chance(800))
-            if let host { auditor.disturbed(host: host.number) }
-        } else {
-            note("connection \(link.number) is a black hole")
-            link.isBlackHole = true
-            auditor.delayed(link: link.number)
-            let length = back(after: 1...20) { [weak link] in link?.isBlackHole = false }
-            if let host { auditor.disturbed(host: host.number, nanoseconds: length) }
-        }
-    }
-
-    private func disturbKafka(_ fault: WorkerFault) {
-        note("Kafka: \(fault)")
-        let length: UInt64
-        switch fault {
-        case .leader:
-            let (topic, partitions) = [(Self.jobsTopic, scenario.partitions), (Self.outcomes, 2)][draw(0...1)]
-            let partition = Int32(draw(0...partitions - 1))
-            kafka.setLeader(topic, partition, isAway: true)
-            length = back(after: 1...15) { [kafka] in kafka.setLeader(topic, partition, isAway: false) }
-        case .groupCoordinator:
-            kafka.setGroupCoordinator(isAway: true)
-            length = back(after: 1...10) { [kafka] in kafka.setGroupCoordinator(isAway: false) }
-        case .transactionCoordinator:
-            kafka.setTransactionCoordinator(isAway: true)
-            length = back(after: 1...10) { [kafka] in kafka.setTransactionCoordinator(isAway: false) }
-        default:
-            kafka.isSlow = true
-            length = back(after: 1...10) { [kafka] in kafka.isSlow = false }
-        }
-        auditor.disturbed(nanoseconds: length)
-    }
-
-    private func disturbDisk(_ fault: WorkerFault, _ host: WorkerHost) {
-        guard let disk = host.store.map({ SimulatedDisk.at($0) }) else { return }
-        note("the disk of worker \(host.number): \(fault)")
-        switch fault {
-        case .fullDisk:
-            disk.faults.isFull = true
-            let length = back(after: 1...30) { disk.faults.isFull = false }
-            auditor.disturbed(host: host.number, nanoseconds: length)
-        case .failingDisk:
-            disk.faults.failsWrites = true
-            let length = back(after: 1...60) { disk.faults.failsWrites = false }
-            auditor.disturbed(host: host.number, nanoseconds: length)
-        case .powerLoss:
-            disk.cutPower()
-            host.kill()
-        default:
-            // Without a changelog a lost disk loses pushes, as the documents say.
-            guard scenario.mode != .local else { return }
-            host.kill()
-            disk.lose()
-        }
-    }
-
-    /// Runs `body` after a while. Returns the nanoseconds until then.
-    @discardableResult
-    private func back(after seconds: ClosedRange<Int>, _ body: @escaping () -> Void) -> UInt64 {
-        let length = UInt64(draw(seconds)) * Self.second
-        scheduler.schedule(after: length, body)
-        return length
-    }
-
-    private var network: SimulatedNetwork { SimulatedNetwork.current }
-
     // MARK: The end
 
     /// Ends all faults, and checks that everything ends.
     private func heal() {
         note("all faults end")
-        for link in network.links { link.isBlackHole = false }
-        for host in hosts {
-            host.process?.wallDeviation = 0
-            if let store = host.store { SimulatedDisk.at(store).faults = SimulatedDisk.Faults() }
-        }
-        if case .none = pause {} else { pause = .ending }
+        faults.end()
+        answers.heal()
+        service.heal()
         waitUntilQuiet(until: scheduler.now + 3600 * Self.second)
         while !isOver, violation == nil, scheduler.step() {}
         guard violation == nil else { return }
@@ -486,25 +299,31 @@ final class WorkerWorld {
         scheduler.schedule(after: Self.second) { [unowned self] in
             attend()
             follow()
+            // What a device's report released may have met a worker that was to end.
+            if scheduler.now >= reportsAt {
+                reportsAt = scheduler.now + 20 * Self.second
+                service.reportOnline(auditor.awaitedTokens)
+            }
             if isQuiet || scheduler.now >= limit { isOver = true } else { waitUntilQuiet(until: limit) }
         }
     }
 
     private var isQuiet: Bool {
-        auditor.jobs.allSatisfy { $0.outcomes > 0 } && isCommitted
+        !faults.maySuspend && auditor.jobs.allSatisfy { $0.outcomes > 0 || $0.isExempt } && isCommitted
     }
 
     private var isCommitted: Bool {
-        (0..<Int32(scenario.partitions)).allSatisfy { partition in
+        (0..<kafka.partitionCount(of: Self.jobsTopic)).allSatisfy { partition in
             let end = kafka.ends(of: Self.jobsTopic, partition)?.high ?? 0
-            return end == 0 || (kafka.committedOffset(partition)?.offset ?? 0) >= end
+            return auditor.mayIgnore(partition, end: end)
+                || (kafka.committedOffset(partition)?.offset ?? 0) >= end
         }
     }
 
     private var unfinished: String {
         let jobs = auditor.jobs
-        let left = jobs.indices.filter { jobs[$0].outcomes == 0 }
-        let offsets = (0..<Int32(scenario.partitions)).map {
+        let left = jobs.indices.filter { jobs[$0].outcomes == 0 && !jobs[$0].isExempt }
+        let offsets = (0..<kafka.partitionCount(of: Self.jobsTopic)).map {
             "\(kafka.committedOffset($0)?.offset ?? -1)/\(kafka.ends(of: Self.jobsTopic, $0)?.high ?? 0)"
         }
         let readers = Set(left.map { jobs[$0].partition }).sorted().map {

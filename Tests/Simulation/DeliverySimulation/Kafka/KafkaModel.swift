@@ -32,7 +32,7 @@ import DequeModule
 /// | `setGroupCoordinator(isAway:)` | answers are lost; a rebalance under way is forgotten |
 /// | `setTransactionCoordinator(isAway:)` | steps wait, and end as retriable |
 /// | `isSlow`, `setUnauthorised` | long delays; refused writes |
-/// | `stop(client)`, `resume(client)` | SIGSTOP and SIGCONT |
+/// | `stop(client)`, `resume(client)`, `setCutOff(client, _)` | SIGSTOP and SIGCONT; no network |
 /// | `crash(client)`, `close(client)` | SIGKILL; an end that leaves the group and loses nothing that was sent |
 /// | `resetOffset`, `makeAnew`, `grow`, `compact`, `retain` | operators, cleaners, retention |
 ///
@@ -45,7 +45,9 @@ final class KafkaModel {
         var isDead = false
         var isStopped = false
         var isRunning: Bool { !isDead && !isStopped }
-        /// Timers that fell due while the process was stopped.
+        /// Whether no broker can be reached. The process goes on.
+        var isCutOff = false
+        /// Timers that fell due while the process was stopped or cut off.
         var deferred: [KafkaTimers.Timer] = []
         var polledAt: UInt64 = 0
 
@@ -141,6 +143,9 @@ final class KafkaModel {
     }
 
     private func happen(_ timer: KafkaTimers.Timer) {
+        if timer.client >= 0, timer.kind.isOfNetwork, clients[Int(timer.client)].isCutOff {
+            return clients[Int(timer.client)].deferred.append(timer)
+        }
         if timer.client >= 0, timer.kind.isOfClient {
             let client = clients[Int(timer.client)]
             if client.isDead { return }
@@ -246,17 +251,27 @@ final class KafkaModel {
         let client = clients[id]
         guard client.isStopped else { return }
         client.isStopped = false
-        let deferred = client.deferred
-        client.deferred = []
-        for timer in deferred {
-            timers.add(
-                timer.kind, at: now, client: id, place: Int(timer.place), epoch: timer.epoch,
-                subject: timer.subject)
-        }
+        resumeTimers(client)
         guard client.producer.exists else { return }
         for place in client.queues.indices where !logs[place].isAway && !client.queues[place].records.isEmpty
         {
             resumeQueue(client, place)
+        }
+    }
+
+    /// Everything on its way to or from the client waits until the network is back.
+    func setCutOff(_ id: ClientID, _ isCutOff: Bool) {
+        clients[id].isCutOff = isCutOff
+        if !isCutOff, clients[id].isRunning { resumeTimers(clients[id]) }
+    }
+
+    private func resumeTimers(_ client: Client) {
+        let deferred = client.deferred
+        client.deferred = []
+        for timer in deferred {
+            timers.add(
+                timer.kind, at: now, client: client.id, place: Int(timer.place), epoch: timer.epoch,
+                subject: timer.subject)
         }
     }
 
@@ -265,6 +280,7 @@ final class KafkaModel {
         let client = clients[id]
         guard !client.isDead else { return }
         client.isDead = true
+        client.isCutOff = false
         client.deferred = []
         client.events.removeAll()
         client.link.held.removeAll()

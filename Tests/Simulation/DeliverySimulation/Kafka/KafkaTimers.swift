@@ -9,6 +9,15 @@ struct KafkaTimers {
         case registered, listed, rejoin, sendSync
 
         var isOfClient: Bool { rawValue >= Kind.batchAcknowledged.rawValue }
+        /// A request or an answer that arrives.
+        var isOfNetwork: Bool {
+            switch self {
+            case .batchArrives, .groupRequest, .stepArrives, .registerArrives, .batchAcknowledged, .fetchDone,
+                .groupAnswer, .stepAnswered, .registered, .listed:
+                true
+            default: false
+            }
+        }
     }
 
     struct Timer {

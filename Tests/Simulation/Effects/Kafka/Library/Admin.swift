@@ -90,7 +90,7 @@ private func order(
     guard !client.isDead else { return }
     let world = client.world
     world.scheduler.schedule(after: world.model.drawDelay()) {
-        guard !world.isUnreachable else { return }
+        guard !world.isUnreachable, !world.isCutOff(client.process) else { return }
         let event = KafkaEvent(type)
         event.result = ResultHandle("", entries: body())
         world.scheduler.schedule(after: world.model.drawDelay()) { queue.events.append(event) }

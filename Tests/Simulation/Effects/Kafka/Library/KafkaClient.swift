@@ -89,6 +89,7 @@ final class KafkaClient {
         process = world.scheduler.process
         watchesEnds = settings["enable.partition.eof"] == "true"
         id = world.call { world.model.addClient() }
+        if world.isCutOff(process) { world.model.setCutOff(id, true) }
         world.clients.append(self)
         if !isConsumer { makeProducer() }
         if process?.isAlive == false { end() } else { process?.atDeath { [weak self] in self?.end() } }

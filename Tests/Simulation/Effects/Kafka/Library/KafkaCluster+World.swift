@@ -18,6 +18,8 @@ extension KafkaCluster {
         /// Milliseconds since 1970.
         public let timestamp: Int64
         public let state: State
+        /// Process that has produced the record; nil for another program.
+        public let process: SimulatedProcess?
     }
 
     // MARK: Other programs
@@ -55,7 +57,8 @@ extension KafkaCluster {
                 }
             return Record(
                 partition: partition, offset: entry.offset, key: record.key, value: record.value,
-                headers: record.headers, timestamp: record.timestamp, state: state)
+                headers: record.headers, timestamp: record.timestamp, state: state,
+                process: record.process)
         }
     }
 
@@ -65,6 +68,9 @@ extension KafkaCluster {
             records(of: topic, partition).filter { $0.state == .committed }
         }
     }
+
+    /// Number of a topic's partitions; 0 without the topic.
+    public func partitionCount(of topic: String) -> Int32 { Int32(self.topic(topic)?.partitions ?? 0) }
 
     /// Returns the first offset of a partition's log, and its end.
     public func ends(of topic: String, _ partition: Int32) -> Watermarks? {
@@ -99,6 +105,13 @@ extension KafkaCluster {
         call { model.loseTail(log.topic, log.partition, from: offset) }
     }
 
+    /// Deletes a topic and creates it again.
+    /// - Parameter keepsOffsets: whether the group's offsets outlive the jobs topic, because a commit arrives late.
+    public func recreate(_ topic: String, keepsOffsets: Bool = false) {
+        guard let found = self.topic(topic) else { return }
+        call { model.makeAnew(found.space, keepsOffsets: keepsOffsets) }
+    }
+
     /// Runs a log's cleaner, up to a drawn offset if none is given.
     public func compact(_ topic: String, _ partition: Int32, below offset: Int64? = nil) {
         guard let log = log(TopicPartition(topic, partition)) else { return }
@@ -115,6 +128,11 @@ extension KafkaCluster {
 
     /// Makes the group's coordinator unreachable. Answers under way are lost.
     public func setGroupCoordinator(isAway: Bool) { call { model.setGroupCoordinator(isAway: isAway) } }
+
+    /// Makes the group's coordinator forget all members, for the time after it is back.
+    public func forgetMembers() {
+        model.group.kept = (model.group.kept.generation, [], 0)
+    }
 
     /// Makes the coordinator of transactions unreachable. Answers under way are lost.
     public func setTransactionCoordinator(isAway: Bool) {
@@ -150,6 +168,26 @@ extension KafkaCluster {
             }
         }
     }
+
+    /// Cuts a process off from all brokers until a time. The process goes on.
+    public func cutOff(_ process: SimulatedProcess, until time: UInt64) {
+        cutOffs.append((process, time))
+        setCutOff(process)
+        scheduler.schedule(at: time) { [self] in
+            cutOffs.removeAll { $0.until <= scheduler.now }
+            setCutOff(process)
+        }
+    }
+
+    private func setCutOff(_ process: SimulatedProcess) {
+        call {
+            for client in clients where client.process === process {
+                model.setCutOff(client.id, isCutOff(process))
+            }
+        }
+    }
+
+    func isCutOff(_ process: SimulatedProcess?) -> Bool { cutOffs.contains { $0.process === process } }
 
     /// Suspends a process until a time: nothing leaves or reaches it.
     public func suspend(_ process: SimulatedProcess, until time: UInt64) {

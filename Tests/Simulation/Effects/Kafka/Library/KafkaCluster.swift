@@ -57,15 +57,15 @@ public final class KafkaCluster: @unchecked Sendable {
     public var queueLimit: Int?
     /// Whether no broker answers questions for metadata or orders of an administrator.
     public var isUnreachable = false
+    /// Processes that reach no broker.
+    var cutOffs: [(process: SimulatedProcess, until: UInt64)] = []
 
     // MARK: Memory
 
-    /// Consumed records in the memory of fetch responses that aren't destroyed.
-    public internal(set) var liveRecords = 0
-    /// Records in memory of their own that aren't destroyed.
-    public internal(set) var liveCopies = 0
-    /// Fetch responses whose memory isn't freed.
-    public internal(set) var liveResponses = 0
+    /// Memory of consumed records, by process.
+    var memories: [ConsumedMemory] = []
+    /// Blocks of records in memory of their own.
+    var blocks: [UnsafeMutableRawPointer: ConsumedMemory] = [:]
 
     /// Makes the brokers of a simulation. One for each scheduler.
     public init(_ scheduler: Scheduler, _ settings: Settings = Settings()) {
@@ -143,9 +143,10 @@ public final class KafkaCluster: @unchecked Sendable {
     func roundTrip(_ milliseconds: Int32) -> Bool {
         let limit = scheduler.now + UInt64(max(0, milliseconds)) * 1_000_000
         scheduler.block(until: min(limit, scheduler.now + model.drawDelay() + model.drawDelay()))
-        scheduler.block(until: limit) { !isUnreachable }
+        let process = scheduler.process
+        scheduler.block(until: limit) { !isUnreachable && !isCutOff(process) }
         pump()
-        return !isUnreachable
+        return !isUnreachable && !isCutOff(process)
     }
 
     // MARK: Records
@@ -189,6 +190,8 @@ struct StoredRecord {
     var timestamp: Int64
     /// The producer's word for the record.
     var opaque: UnsafeMutableRawPointer?
+    /// Process that has produced the record; nil for another program.
+    var process: SimulatedProcess?
 
     var contentBytes: Int {
         (key?.count ?? 0) + (value?.count ?? 0)

@@ -7,17 +7,19 @@ final class MessageMemory {
     let start: UnsafeMutableRawPointer
     let world: KafkaCluster
     private let isResponse: Bool
+    let owner: ConsumedMemory
 
     init(_ world: KafkaCluster, bytes: Int, isResponse: Bool) {
         self.world = world
         self.isResponse = isResponse
         start = .allocate(byteCount: max(1, bytes), alignment: 16)
-        if isResponse { world.liveResponses += 1 }
+        owner = world.memory
+        if isResponse { owner.responses += 1 }
     }
 
     deinit {
         start.deallocate()
-        if isResponse { world.liveResponses -= 1 }
+        if isResponse { owner.responses -= 1 }
     }
 }
 
@@ -65,7 +67,7 @@ struct Message {
                     // Not nil, which marks a record in memory of its own.
                     _private: isConsumed ? UnsafeMutableRawPointer(pointer) : stored.opaque),
                 record: record, memory: .passRetained(memory), isConsumed: isConsumed))
-        if isConsumed { memory.world.liveRecords += 1 }
+        if isConsumed { memory.owner.records += 1 }
         return pointer
     }
 
@@ -90,7 +92,7 @@ struct Message {
     static func destroy(_ pointer: Pointer) {
         if let headers = pointer.pointee.headers { rd_kafka_headers_destroy(headers) }
         if let memory = pointer.pointee.memory {
-            if pointer.pointee.isConsumed { memory._withUnsafeGuaranteedRef { $0.world.liveRecords -= 1 } }
+            if pointer.pointee.isConsumed { memory._withUnsafeGuaranteedRef { $0.owner.records -= 1 } }
             memory.release()
         }
         pointer.deallocate()

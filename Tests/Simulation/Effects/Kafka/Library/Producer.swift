@@ -35,7 +35,7 @@ extension KafkaClient {
         }
         let record = StoredRecord(
             key: key.map { Array($0) }, value: value.map { Array($0) }, headers: list,
-            timestamp: wallClockMilliseconds(), opaque: opaque)
+            timestamp: wallClockMilliseconds(), opaque: opaque, process: process)
         guard record.batchBytes <= settings.number("message.max.bytes") ?? 1_000_000 else {
             return RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE
         }
