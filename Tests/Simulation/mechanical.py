@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes mistakes in the pure machines mechanically, and counts which of them the simulation or the machines' unit tests notice.
+"""Makes mistakes mechanically in the workers that ship, and counts which of them the simulation or the unit tests notice.
 
 Kinds of mistakes: a comparison is flipped, `&&` and `||` or `min` and `max` are swapped, a condition is negated, a branch
 or a guard is removed, the statement of a call is removed, a whole number is one more or one less. A sample that depends
-on --seed alone is compiled into one copy; a mistake that doesn't compile makes way for the next one. The simulation of
-one worker comes first, then whole workers in each mode, then the unit tests. A survivor is a gap of both, or a mistake
-that changes no behaviour.
+on --seed alone is compiled into one copy; a mistake that doesn't compile makes way for the next one. The simulation comes
+first, in each mode, then the unit tests of the module. A survivor is a gap of both, or a mistake that changes no
+behaviour. survivors.md has the reasons of reviewed survivors; the exit status is 1 when a survivor has none.
 """
 
 import argparse
@@ -14,17 +14,19 @@ import os
 import random
 import re
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import schemata
-from schemata import fail, short
+from schemata import MODES, TESTS, fail, short
 
-MODES = (None, "none", "local", "changelog", "transactions")
-
+# Files that get mistakes: the machines, and the shells around them.
+SAMPLED_FILES = re.compile(
+    r"(StreamScheduling|DeliveryCore|Gateway/Shard|Gateway/Intake|HTTP2/Pool|HTTP2/Client/Session|Kafka/Consumer)/")
 # Checks, counters and what has no effect but on time.
-SKIPPED_FILES = re.compile(r"(\+Invariants|\+Checks|\+Observation|Milestones|Counters|Prefetch)\.swift$")
-SKIPPED_LINES = re.compile(r"milestones|counters\.|precondition|assert|fatalError|prefetch|reserveCapacity|\bnote\(")
+SKIPPED_FILES = re.compile(
+    r"(\+Invariants|\+Checks|\+Observation|Milestones|Counters|Prefetch|JobMetrics|PoolFigures|PoolReport|PoolSnapshot"
+    r"|\+Trace|\+Log|ConsumerProbe|OwnMemory)\.swift$")
+SKIPPED_LINES = re.compile(
+    r"milestones|counters\.|precondition|assert|fatalError|prefetch|reserveCapacity|\bnote\(|\blog(ger)?\.|metrics\.|\btrace")
 SKIPPED_BODIES = re.compile(r"var description\b|deinit|func (problem|\w+Invariants?)\b")
 
 FLIPPED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
@@ -41,6 +43,12 @@ class Mistake:
         self.kind, self.mutated, self.change, self.shape = kind, mutated, change, shape
         self.line = 0
         self.verdict = None
+        # Name of the function or property, and the change without quoted code: the mistake's key in survivors.md.
+        self.function, self.brief = "", ""
+
+    @property
+    def key(self):
+        return self.file, self.function, self.kind, self.brief
 
 
 def mask(text):
@@ -102,7 +110,7 @@ def find_at_top(code, begin, test):
 
 
 def bodies(code):
-    """The bodies of functions and computed properties."""
+    """The bodies of functions and computed properties: where they are, and their names."""
     found = []
     declared = re.compile(
         r"\b(?:func\s+[^\s(<]+|init[?!]?|subscript|deinit)(?=\s*[(<{])|\bvar\s+\w+\s*:\s*[^={\n]+?(?=\s*\{)")
@@ -111,7 +119,8 @@ def bodies(code):
             continue
         begin = find_at_top(code, match.end(), lambda at: code[at] == "{" or code.startswith("\n\n", at))
         if begin is not None and code[begin] == "{" and not SKIPPED_BODIES.match(match.group(0)):
-            found.append((begin + 1, matching(code, begin) - 1))
+            name = re.match(r"(?:func\s+|var\s+)?([^\s(<?!:{]+)", match.group(0)).group(1)
+            found.append((begin + 1, matching(code, begin) - 1, name))
     return found
 
 
@@ -214,47 +223,64 @@ def calls(code, begin, end):
         yield first, last
 
 
+def names(code):
+    found = re.findall(r"(?<![\w$])(?:[A-Za-z_]\w*|\$\d+|\d+)", code)
+    return [name for name in found if name not in ("try", "await", "self", "Self", "true", "false", "nil", "as", "is")] or ["-"]
+
+
+def first_name(code):
+    return names(code)[0]
+
+
+def last_name(code):
+    return names(code)[-1]
+
+
 def mistakes_of(file, text):
     code = mask(text)
     found = {}
 
-    def add(begin, end, kind, mutated, change, shape="expression"):
+    def add(begin, end, kind, mutated, change, brief, shape="expression"):
         first = text.rfind("\n", 0, begin) + 1
         lines = text[first:text.find("\n", end - 1)]
         if SKIPPED_LINES.search(lines) and kind != "condition" or re.match(r"\s*case\b", lines) and kind == "number":
             return
         mistake = Mistake(file, begin, end, kind, mutated, change, shape)
         mistake.line = text.count("\n", 0, begin) + 1
+        mistake.function, mistake.brief = function, brief
         found.setdefault((begin, end, mutated), mistake)
 
-    for begin, end in bodies(code):
+    for begin, end, function in bodies(code):
         for first, last, word in conditions(code, begin, end):
-            whole = text[first:last]
+            whole, name = text[first:last], first_name(code[first:last])
             for operator in operators(code, first, last):
                 old = operator.group(1)
                 new = FLIPPED.get(old) or SWAPPED[old]
                 add(first, last, "comparison" if old in FLIPPED else "connective",
                     text[first:operator.start()] + new + text[operator.end():last],
-                    f"{old} is {new} in: {short(whole)}")
+                    f"{old} is {new} in: {short(whole)}", f"{old} is {new} behind {last_name(code[first:operator.start()])}")
             if word in ("if", "guard", "while", "where"):
-                add(first, last, "condition", f"!({whole})", f"negated: {short(whole)}")
+                add(first, last, "condition", f"!({whole})", f"negated: {short(whole)}", f"negated at {name}")
             if word == "if":
-                add(first, last, "branch", f"({whole}) && false", f"never: if {short(whole)}")
+                add(first, last, "branch", f"({whole}) && false", f"never: if {short(whole)}", f"never if {name}")
             elif word in ("guard", "where"):
-                add(first, last, "branch", f"({whole}) || true", f"no {word}: {short(whole)}")
+                add(first, last, "branch", f"({whole}) || true", f"no {word}: {short(whole)}", f"no {word} {name}")
         for match in re.compile(r"(?<![.\w])(?:Swift\.)?(min|max)\(").finditer(code, begin, end):
             last = matching(code, match.end() - 1)
             whole = text[match.start():last]
             other = "max" if match.group(1) == "min" else "min"
-            add(match.start(), last, "minmax", whole.replace(match.group(1), other, 1), f"{other} in: {short(whole)}")
+            add(match.start(), last, "minmax", whole.replace(match.group(1), other, 1), f"{other} in: {short(whole)}",
+                f"{other} of {first_name(code[match.end():last])}")
         for match in re.compile(r"(?<![\w.$])(\d[\d_]*)(?![\w.]|\s*\.\.)").finditer(code, begin, end):
             value = int(match.group(1).replace("_", ""))
             line = text[text.rfind("\n", 0, match.start()) + 1:text.find("\n", match.start())]
             for other in (value + 1, value - 1):
                 if other >= 0:
-                    add(*match.span(1), "number", str(other), f"{match.group(1)} is {other} in: {short(line)}")
+                    add(*match.span(1), "number", str(other), f"{match.group(1)} is {other} in: {short(line)}",
+                        f"{match.group(1)} is {other}")
         for first, last in calls(code, begin, end):
-            add(first, last, "call", "", f"removed: {short(text[first:last])}", "statement")
+            add(first, last, "call", "", f"removed: {short(text[first:last])}",
+                f"removed {re.match(r'[^(]*', code[first:last]).group(0)}", "statement")
     return list(found.values())
 
 
@@ -301,7 +327,7 @@ def blame(line, column, text, numbers):
     if touched:
         return touched
     code = mask(text)
-    body = [(end - begin, begin, end) for begin, end in bodies(code) if begin <= at <= end + 1]
+    body = [(end - begin, begin, end) for begin, end, _ in bodies(code) if begin <= at <= end + 1]
     if not body:
         return set()
     _, first, last = min(body)
@@ -328,38 +354,54 @@ def compile_sample(copy, files, pool, count, build):
         culprits = set()
         errors = re.findall(r"^(\S+?):(\d+):(\d+): error: ", done.stdout, re.MULTILINE)
         for path, line, column in errors:
-            name = os.path.relpath(path, copy.path)
+            name = copy.source(path)
             if name in rendered:
                 numbers = [number for number, one in chosen.items() if one.file == name]
                 culprits |= blame(int(line), int(column), rendered[name], numbers)
         if not culprits:
             print(done.stdout[-4000:])
-            fail("the mutated core does not compile, for no reason that is known")
+            fail("the mutated workers do not compile, for no reason that is known")
         print(f"{len(culprits)} mistakes don't compile", flush=True)
         for culprit in culprits:
             chosen.pop(culprit)
         dropped += len(culprits)
 
 
+def read_survivors(text):
+    """Reasons of reviewed survivors by their keys. A heading names the file; an item has the function, the kind and the
+    change, and then the reason, which may take further lines."""
+    reasons, file = {}, None
+    text = re.sub(r"\n {2,}", " ", text)
+    for line in text.splitlines():
+        heading = re.fullmatch(r"## `(\S+)`", line)
+        item = re.fullmatch(r"- `([^`]+)`, (\w+), `([^`]+)`: (.*)", line)
+        if heading:
+            file = heading.group(1)
+        elif item and file:
+            reasons[(file, *item.group(1, 2, 3))] = item.group(4).strip()
+        elif line.startswith(("- ", "## ")):
+            fail(f"survivors.md: this line names no survivor: {line}")
+    return reasons
+
+
+def item(mistake):
+    return f"- `{mistake.function}`, {mistake.kind}, `{mistake.brief}`:"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sample", type=int, default=150, help="mistakes to try; 0: all")
     parser.add_argument("--seed", type=int, default=1, help="chooses the sample")
-    parser.add_argument("--file", default="", help="only files whose names contain this")
-    parser.add_argument("--seeds", type=int, default=60, help="seeds of each simulation")
-    parser.add_argument("--events", type=int, default=4000, help="steps of each seed")
-    parser.add_argument("--seconds", type=int, default=60, help="longest time for one simulation")
-    parser.add_argument("--test-seconds", type=int, default=180, help="longest time for the unit tests")
-    parser.add_argument("--jobs", type=int, default=1, help="mistakes that are tried at once")
+    parser.add_argument("--file", default="", help="only files whose names match this pattern")
+    schemata.add_arguments(parser, seeds=60)
     parser.add_argument("--list", action="store_true", help="only say what there is to try")
     parser.add_argument("--no-tests", action="store_true", help="without the unit tests")
-    parser.add_argument("--swift", default="swift")
     arguments = parser.parse_args()
 
     files = schemata.read_sources()
     everything = []
     for name in sorted(files):
-        if not SKIPPED_FILES.search(name) and arguments.file in name:
+        if SAMPLED_FILES.match(name) and not SKIPPED_FILES.search(name) and re.search(arguments.file, name):
             everything += mistakes_of(name, files[name])
     pool = list(everything)
     random.Random(arguments.seed).shuffle(pool)
@@ -368,26 +410,26 @@ def main():
             print(f"{mistake.file}:{mistake.line}: {mistake.kind}, {mistake.change}")
         return print(f"{len(everything)} mistakes: {counted(everything)}")
 
+    with open(os.path.join(schemata.ROOT, "Tests", "Simulation", "survivors.md")) as file:
+        reasons = read_survivors(file.read())
     copy = schemata.Copy("mechanical", arguments.swift)
     chosen, dropped = compile_sample(
         copy, files, pool, arguments.sample or len(pool), lambda: copy.build_simulation(captures=True))
     print(f"{len(everything)} mistakes, {len(chosen)} in the sample, {dropped} of others did not compile", flush=True)
 
     def simulate(number):
-        for mode in MODES:
-            what, seed = copy.run_simulation(number, arguments.seeds, arguments.events, arguments.seconds, mode)
-            if what:
-                return f"{mode or 'one worker'}: {what}"
-        return None
+        mode, what, seed = copy.simulate_modes(number, MODES, arguments)
+        return f"{mode}, seed {seed}: {what}" if what else None
 
     def test(number):
-        what = copy.run_tests(number, arguments.test_seconds)
+        modules = TESTS.get(chosen[number].file.split("/")[0])
+        what = modules and copy.run_tests(number, modules, arguments.test_seconds)
         return f"tests: {what}" if what else None
 
     what = simulate(0)
     if what:
         fail(f"without a mistake: {what}")
-    with ThreadPoolExecutor(max(1, arguments.jobs)) as threads:
+    with schemata.workers(arguments.jobs) as threads:
         for done, (mistake, verdict) in enumerate(
                 zip(chosen.values(), threads.map(simulate, chosen)), 1):
             mistake.verdict = verdict
@@ -397,24 +439,40 @@ def main():
         simulated = len(chosen) - len(left)
         if left and not arguments.no_tests:
             copy.build_tests()
-            what = test(0)
-            if what:
-                fail(f"without a mistake: {what}")
+            for modules in sorted(set(TESTS.values())):
+                what = copy.run_tests(0, modules, arguments.test_seconds)
+                if what:
+                    fail(f"without a mistake: {what}")
             for number, verdict in zip(left, threads.map(test, left)):
                 chosen[number].verdict = verdict
                 print(f"{chosen[number].file}:{chosen[number].line}: {verdict or 'not caught'}", flush=True)
 
     survivors = [mistake for mistake in chosen.values() if mistake.verdict is None]
-    print(f"\nsurvivors, {len(survivors)}:")
-    for mistake in sorted(survivors, key=lambda one: (one.file, one.line)):
-        print(f"  Sources/{mistake.file}:{mistake.line}: {mistake.kind}, {mistake.change}")
+    unexplained = [mistake for mistake in survivors if not reasons.get(mistake.key)]
+    print(f"\nsurvivors without a reason in survivors.md, {len(unexplained)}:")
+    heading = None
+    for mistake in sorted(unexplained, key=lambda one: (one.file, one.line)):
+        if mistake.file != heading:
+            print(f"\n## `{mistake.file}`\n")
+            heading = mistake.file
+        print(f"{item(mistake)} line {mistake.line}, {mistake.change}")
+    known = {mistake.key for mistake in everything}
+    for key in reasons:
+        if not arguments.file and key not in known:
+            print(f"survivors.md: no such mistake any more: {', '.join(key)}")
     tested = len(left) - len(survivors)
     print(f"\ngenerated {len(everything)}, sampled {len(chosen)}, did not compile {dropped}")
-    print(f"caught by the simulation {share(simulated, chosen)}, by the unit tests {share(tested, chosen)}, "
-          f"survivors {share(len(survivors), chosen)}")
+    print(f"caught by the simulation alone {share(simulated, chosen)}, by the unit tests {share(tested, chosen)}, "
+          f"survivors with a reason {share(len(survivors) - len(unexplained), chosen)}, "
+          f"without {share(len(unexplained), chosen)}")
     for kind, ones in sorted(by_kind(chosen.values()).items()):
         caught = sum(one.verdict is not None for one in ones)
         print(f"  {kind}: {caught} of {len(ones)} caught")
+    for module, ones in sorted(by_module(chosen.values()).items()):
+        caught = sum(one.verdict is not None for one in ones)
+        print(f"  {module}: {caught} of {len(ones)} caught")
+    if unexplained:
+        sys.exit(1)
 
 
 def share(count, chosen):
@@ -426,6 +484,13 @@ def by_kind(mistakes):
     for mistake in mistakes:
         kinds[mistake.kind].append(mistake)
     return kinds
+
+
+def by_module(mistakes):
+    modules = collections.defaultdict(list)
+    for mistake in mistakes:
+        modules[os.path.dirname(mistake.file)].append(mistake)
+    return modules
 
 
 def counted(mistakes):

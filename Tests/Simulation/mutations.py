@@ -3,19 +3,22 @@
 number of seeds, and the unchanged core none. The core's unit tests are to catch the mistakes that the list leaves to them
 ("by": "tests"), because the simulated worlds never need, or hardly ever reach, what the mistake breaks.
 
-All mutations are compiled into one copy of the pure machines, which takes the number of the active one from SLUICE_MUTATION.
+The worlds are those of the core and its fleets. With --workers they are those of whole workers, in every mode, and the unit
+tests judge what these leave. They don't catch all of the list yet.
+
+All mutations are compiled into one copy of the package, which takes the number of the active one from SLUICE_MUTATION.
 """
 
 import argparse
 import json
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import schemata
-from schemata import fail
+from schemata import MODES, TESTS, fail, short
 
-MODES = ("none", "local", "changelog", "transactions")
+# Seeds of the core's worlds, and steps of each, for mistakes that name no others.
+CORE_SEEDS, CORE_EVENTS = 400, 5000
 
 
 def place(text, mutation):
@@ -61,63 +64,67 @@ def mutate(mutations):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=400, help="seeds within which a mutation must be caught")
-    parser.add_argument("--events", type=int, default=5000, help="steps of each seed")
-    parser.add_argument("--seconds", type=int, default=240, help="longest time for one mutation")
+    schemata.add_arguments(parser, seeds=300)
+    parser.add_argument("--workers", action="store_true", help="judge by worlds of whole workers")
     parser.add_argument("--only", type=int, help="run this mutation alone")
     parser.add_argument("--first", type=int, default=1, help="the first mutation to run")
-    parser.add_argument("--jobs", type=int, default=1, help="mutations that run at once")
-    parser.add_argument("--swift", default="swift")
     arguments = parser.parse_args()
 
     with open(os.path.join(schemata.ROOT, "Tests", "Simulation", "mutations.json")) as file:
         mutations = json.load(file)
     copy = schemata.Copy("mutations", arguments.swift)
     copy.write(mutate(mutations))
-    if copy.build_simulation().returncode != 0:
-        fail("the mutated core does not compile")
+    if copy.build_simulation("sluice-simulate-workers" if arguments.workers else "sluice-simulate").returncode != 0:
+        fail("the mutated sources do not compile")
 
     def check(mode):
-        return copy.run_simulation(0, arguments.seeds, arguments.events, 4 * arguments.seconds, mode)[0]
+        if arguments.workers:
+            return copy.simulate_modes(0, [mode], arguments) if mode else (None, None, None)
+        return mode, *copy.run_core_simulation(0, mode, CORE_SEEDS, CORE_EVENTS, arguments.seconds)
 
     def judge(number):
         mutation = mutations[number - 1]
         start = time.monotonic()
-        # A few need circumstances that are rare.
-        seeds = max(arguments.seeds, mutation.get("seeds", 0))
-        events = max(arguments.events, mutation.get("events", 0))
-        # Mistakes of the worker's own machines need whole workers, in the mode that the list names.
-        what, seed = copy.run_simulation(number, seeds, events, arguments.seconds, mutation.get("fleet"))
-        after = ", ".join(([] if seed is None else [f"seed {seed}"]) + [f"{time.monotonic() - start:.1f} s"])
-        print(f"{number:3} {mutation['name']}: {what or 'NOT CAUGHT'} ({after})", flush=True)
+        if arguments.workers:
+            # The mode that the list names comes first.
+            modes = sorted(MODES, key=lambda mode: mode != mutation.get("fleet"))
+            mode, what, seed = copy.simulate_modes(number, modes, arguments)
+        else:
+            mode = mutation.get("fleet")
+            what, seed = copy.run_core_simulation(
+                number, mode, max(CORE_SEEDS, mutation.get("seeds", 0)),
+                max(CORE_EVENTS, mutation.get("events", 0)), arguments.seconds)
+        after = ", ".join(
+            ([mode] if mode else []) + ([f"seed {seed}"] if seed else []) + [f"{time.monotonic() - start:.0f} s"])
+        print(f"{number:3} {mutation['name']}: {short(what or 'NOT CAUGHT')} ({after})", flush=True)
         return what is not None
 
     def judge_by_tests(number):
-        what = copy.run_tests(number, arguments.seconds)
+        what = copy.run_tests(number, TESTS["DeliveryCore"], arguments.test_seconds)
         print(f"{number:3} {mutations[number - 1]['name']}: {what or 'NOT CAUGHT'} (unit tests)", flush=True)
         return what is not None
 
-    with ThreadPoolExecutor(max(1, arguments.jobs)) as pool:
+    with schemata.workers(arguments.jobs) as pool:
         if arguments.only is None and arguments.first == 1:
-            modes = (None, *MODES)
-            for mode, what in zip(modes, pool.map(check, modes)):
+            for mode, what, seed in pool.map(check, (None, *MODES)):
                 if what:
-                    fail(f"{'whole workers, ' + mode if mode else 'one worker'}, without a mutation: {what}")
-            print(
-                f"without a mutation: no promise broken in {arguments.seeds} seeds, nor by whole workers in four modes",
-                flush=True)
+                    fail(f"{mode or 'the core'}, seed {seed}, without a mutation: {what}")
+            print("without a mutation: no promise broken, in any mode", flush=True)
         numbers = [
             number for number in range(arguments.first, len(mutations) + 1) if arguments.only in (None, number)]
-        left = [number for number in numbers if mutations[number - 1].get("by") == "tests"]
-        caught = list(pool.map(judge, [number for number in numbers if number not in left]))
+        by_tests = [number for number in numbers if mutations[number - 1].get("by") == "tests"]
+        simulated = [number for number in numbers if arguments.workers or number not in by_tests]
+        caught = dict(zip(simulated, pool.map(judge, simulated)))
+        left = [number for number in by_tests if not caught.get(number)]
         if left:
             copy.build_tests()
-            what = copy.run_tests(0, arguments.seconds)
+            what = copy.run_tests(0, TESTS["DeliveryCore"], arguments.test_seconds)
             if what:
                 fail(f"the unit tests, without a mutation: {what}")
-            caught += pool.map(judge_by_tests, left)
-    if not all(caught):
-        fail(f"{caught.count(False)} of {len(caught)} mutations were not caught")
+            caught |= zip(left, pool.map(judge_by_tests, left))
+    missed = [number for number in numbers if not caught[number]]
+    if missed:
+        fail(f"{len(missed)} of {len(caught)} mutations were not caught: {', '.join(map(str, missed))}")
     print(f"{len(caught)} mutations caught, {len(left)} of them by the unit tests")
 
 

@@ -1,18 +1,32 @@
-"""One copy of the pure machines that has many deliberate mistakes; SLUICE_MUTATION names the active one.
+"""One copy of the package that has many deliberate mistakes; SLUICE_MUTATION names the active one.
 
 Shared by mutations.py and mechanical.py.
 """
 
+import glob
+import itertools
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SOURCES = os.path.join(ROOT, "Sources")
-# The modules that are copied: `SLUICE_MUTATIONS` in Package.swift names the same.
-MODULES = ("StreamScheduling", "DeliveryCore")
+# Modules that may have mistakes. The simulation builds all of them, the last three over simulated effects.
+MODULES = ("StreamScheduling", "DeliveryCore", "HTTP2", "Kafka", "Gateway")
+# Modules whose unit tests judge a mistake of a module. The Gateway's own tests run whole workers, as the simulation does.
+TESTS = {
+    "StreamScheduling": "StreamScheduling|DeliveryCore", "DeliveryCore": "StreamScheduling|DeliveryCore",
+    "HTTP2": "HTTP2", "Kafka": "Kafka",
+}
+EFFECTS = os.path.join("Tests", "Simulation", "Effects")
+MODES = ("transactions", "local", "changelog", "none")
+# Bytes of address space of a program with a mistake.
+MEMORY = 8 << 30
 
 ACTIVE = """import Glibc
 
@@ -54,70 +68,125 @@ def statement(number, original, mutated):
     return f"if Mutation.active == {number} {{ {mutated} }} else {{ {original} }}"
 
 
-def write_if_changed(path, text):
+def write_if_changed(path, content):
+    """Files that stay as they are keep their time, for the build's sake."""
     if os.path.exists(path):
-        with open(path) as file:
-            if file.read() == text:
+        with open(path, "rb") as file:
+            if file.read() == content:
                 return
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as file:
-        file.write(text)
+    with open(path, "wb") as file:
+        file.write(content)
+
+
+def link_if_changed(path, target):
+    if os.path.islink(path) and os.readlink(path) == target:
+        return
+    if os.path.lexists(path):
+        os.remove(path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.symlink(target, path)
+
+
+def links_and_files(top):
+    for directory, directories, names in os.walk(top):
+        for name in names + [one for one in directories if os.path.islink(os.path.join(directory, one))]:
+            yield os.path.join(directory, name)
 
 
 class Copy:
-    """A copy of the modules in .build/NAME/Sources, and what is built from the copy."""
+    """A copy of the package in .build/NAME, and what is built from the copy."""
 
     def __init__(self, name, swift):
-        self.name = name
         self.swift = swift
-        self.build_path = os.path.join(ROOT, ".build", name)
-        self.path = os.path.join(self.build_path, "Sources")
-        self.simulate = os.path.join(self.build_path, "release", "sluice-simulate")
-        self.tests = os.path.join(self.build_path, "release", "sluicePackageTests.xctest")
+        self.path = os.path.join(ROOT, ".build", name)
+        self.simulate = os.path.join(self.path, ".build", "release", "sluice-simulate-workers")
+        self.simulate_core = os.path.join(self.path, ".build", "release", "sluice-simulate")
+        self.tests = os.path.join(self.path, ".build", "release", "sluicePackageTests.xctest")
 
     def write(self, files):
-        """Files that stay as they are keep their time, for the build's sake."""
-        files = dict(files, **{f"{module}/Mutation.swift": ACTIVE for module in MODULES})
-        for directory, _, names in os.walk(self.path):
-            for name in names:
-                path = os.path.join(directory, name)
-                if os.path.relpath(path, self.path) not in files:
+        """Writes the package with these sources, which are named by their paths below Sources."""
+        content = {os.path.join("Sources", name): text.encode() for name, text in files.items()}
+        links = {}
+        for module in MODULES:
+            content[f"Sources/{module}/Mutation.swift"] = ACTIVE.encode()
+            twin = os.path.join(EFFECTS, module)
+            if os.path.isdir(os.path.join(ROOT, twin)):
+                links[f"{twin}/Mutation.swift"] = f"../../../../Sources/{module}/Mutation.swift"
+        for path in itertools.chain(
+                glob.glob(os.path.join(ROOT, "Package.*")),
+                *(links_and_files(os.path.join(ROOT, top)) for top in ("Sources", "Tests"))):
+            name = os.path.relpath(path, ROOT)
+            if os.path.islink(path):
+                # Links of the twins lead to the copy's own sources, because they are relative.
+                links[name] = os.readlink(path)
+            elif name not in content:
+                with open(path, "rb") as file:
+                    content[name] = file.read()
+        for top in ("Sources", "Tests"):
+            for path in list(links_and_files(os.path.join(self.path, top))):
+                name = os.path.relpath(path, self.path)
+                if name not in (links if os.path.islink(path) else content):
                     os.remove(path)
-        for name, text in files.items():
+        for name, text in content.items():
             write_if_changed(os.path.join(self.path, name), text)
+        for name, target in links.items():
+            link_if_changed(os.path.join(self.path, name), target)
+
+    def source(self, path):
+        """The name below Sources of a file that the compiler names."""
+        return os.path.relpath(os.path.realpath(path), os.path.join(os.path.realpath(self.path), "Sources"))
 
     def build(self, *arguments, captures=False):
         """The finished compiler; its output, when that is captured, is text."""
         return subprocess.run(
-            [self.swift, "build", "--scratch-path", self.build_path, *arguments], cwd=ROOT,
-            env=dict(os.environ, SLUICE_MUTATIONS=self.name), text=captures or None,
+            [self.swift, "build", "--package-path", self.path, *arguments], cwd=ROOT,
+            env=dict(os.environ, SLUICE_MUTATIONS="1"), text=captures or None,
             stdout=subprocess.PIPE if captures else None, stderr=subprocess.STDOUT if captures else None)
 
-    def build_simulation(self, captures=False):
-        return self.build("-c", "release", "--product", "sluice-simulate", captures=captures)
+    def build_simulation(self, program="sluice-simulate-workers", captures=False):
+        return self.build("-c", "release", "--product", program, captures=captures)
 
-    def run_simulation(self, number, seeds, events, seconds, fleet=None):
-        """The broken promise, and the seed; None when none was broken."""
-        command = [self.simulate, "--seeds", str(seeds), "--events", str(events)]
-        if fleet:
-            command += ["--fleet", fleet]
+    def run_simulation(self, number, mode, first, seeds, arguments):
+        """The broken promise, and the seed; None when none was broken in the time."""
+        return self.judged(number, arguments.seconds, [
+            self.simulate, "--mode", mode, "--first", str(first), "--seeds", str(seeds),
+            "--events", str(arguments.events), "--seconds-per-seed", str(arguments.seconds_per_seed)])
+
+    def run_core_simulation(self, number, fleet, seeds, events, seconds):
+        """The same in a world of the core alone, or of a fleet in a mode."""
+        return self.judged(number, seconds, [
+            self.simulate_core, "--seeds", str(seeds), "--events", str(events), *(["--fleet", fleet] if fleet else [])])
+
+    def judged(self, number, seconds, command):
         status, output, errors = run(command, number, seconds)
-        if status is None:
-            return "it does not end", None
-        if status == 0:
+        if status is None or status == 0:
             return None, None
-        found = re.search(r"^seed (\d+), (?:\w+, )?event \d+: (.*)$", output, re.MULTILINE)
+        found = re.search(
+            r"^seed (\d+), (?:\w+: |(?:\w+, )?event \d+: )(\"[^\"]*\" is broken: .*)$", output, re.MULTILINE)
         if found:
             return found.group(2), int(found.group(1))
-        endless = re.search(r"^seed (\d+) does not end$", output, re.MULTILINE)
-        if endless:
-            return "it does not end", int(endless.group(1))
+        ended = re.search(r"^seed (\d+) (does not end|traps)$", output, re.MULTILINE)
+        seed = int(ended.group(1)) if ended else None
+        if ended and ended.group(2) == "does not end":
+            return "it does not end", seed
         trap = [line for line in errors.splitlines() if "Fatal error" in line]
         if trap:
-            return "trap: " + trap[0].split("Fatal error: ", 1)[1], None
+            return "trap: " + short(trap[0].split("Fatal error: ", 1)[-1]), seed
         if status < 0:
-            return f"trap: {signal.Signals(-status).name}", None
+            return f"trap: {signal.Signals(-status).name}", seed
         fail(f"mutation {number}: exit status {status} without a reason:\n{output}{errors}")
+
+    def simulate_modes(self, number, modes, arguments):
+        """The mode, the broken promise, and the seed; all None when no mode broke a promise. A few seeds come first in each
+        mode, because most mistakes break a promise soon."""
+        few = min(arguments.seeds, max(1, arguments.seeds // 10))
+        for first, seeds in ((1, few), (few + 1, arguments.seeds - few)):
+            for mode in modes if seeds else ():
+                what, seed = self.run_simulation(number, mode, first, seeds, arguments)
+                if what:
+                    return mode, what, seed
+        return None, None, None
 
     def build_tests(self):
         # `@testable` in a release build, in which the tests take a tenth of the time.
@@ -126,10 +195,10 @@ class Copy:
             print(done.stdout[-4000:])
             fail("the unit tests do not compile")
 
-    def run_tests(self, number, seconds):
-        """The modules' unit tests: what they report first; None when they pass."""
+    def run_tests(self, number, modules, seconds):
+        """Unit tests of modules, as TESTS has them: what they report first; None when they pass."""
         status, output, errors = run(
-            [self.tests, "--testing-library", "swift-testing", "--filter", "^(StreamScheduling|DeliveryCore)Tests"], number, seconds)
+            [self.tests, "--testing-library", "swift-testing", "--filter", f"^({modules})Tests"], number, seconds)
         if status == 0:
             return None
         if status is None:
@@ -142,17 +211,37 @@ class Copy:
 
 def run(command, number, seconds):
     """The exit status, the output and the errors of a process with this mutation. Status None: the process took longer."""
-    environment = dict(os.environ, SLUICE_MUTATION=str(number), SWIFT_BACKTRACE="enable=no")
-    process = subprocess.Popen(
-        command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True)
-    try:
-        output, errors = process.communicate(timeout=seconds)
-        return process.returncode, output, errors
-    except subprocess.TimeoutExpired:
-        return None, "", ""
-    finally:
-        if process.poll() is None:
-            # The process leads a group of its own.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+    with tempfile.TemporaryDirectory(prefix="sluice-mutation-") as directory:
+        environment = dict(
+            os.environ, SLUICE_MUTATION=str(number), SWIFT_BACKTRACE="enable=no", TMPDIR=directory)
+        process = subprocess.Popen(
+            command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            errors="replace", start_new_session=True)
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
+        try:
+            output, errors = process.communicate(timeout=seconds)
+            return process.returncode, output, errors
+        except subprocess.TimeoutExpired:
+            return None, "", ""
+        finally:
+            if process.poll() is None:
+                # The process leads a group of its own.
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+
+
+def workers(jobs):
+    """Threads whose processes each have a processor of their own, because a simulation stays where it starts."""
+    processors = itertools.cycle(sorted(os.sched_getaffinity(0)))
+    return ThreadPoolExecutor(
+        max(1, jobs), initializer=lambda: jobs > 1 and os.sched_setaffinity(0, {next(processors)}))
+
+
+def add_arguments(parser, seeds):
+    parser.add_argument("--seeds", type=int, default=seeds, help="seeds in each mode within which a mistake must be caught")
+    parser.add_argument("--events", type=int, default=300, help="records of each seed")
+    parser.add_argument("--seconds", type=int, default=600, help="longest time for one mistake in one mode")
+    parser.add_argument("--seconds-per-seed", type=int, default=30, help="a seed that takes longer does not end")
+    parser.add_argument("--test-seconds", type=int, default=180, help="longest time for the unit tests")
+    parser.add_argument("--jobs", type=int, default=1, help="mistakes that are tried at once")
+    parser.add_argument("--swift", default="swift")
