@@ -28,7 +28,7 @@ help:
 	@echo 'make fuzz     libFuzzer on the HTTP/2 client, until it finds a fault or is stopped'
 	@echo 'make simulate  the delivery core in worlds full of faults: SEEDS=1000 EVENTS=10000 (of each seed) FIRST=1 JOBS=2;'
 	@echo '               SHRINK=1 looks for the smallest run that breaks the same promise'
-	@echo 'make simulate-mutations  deliberate mistakes in the workers, each of which the simulation must catch'
+	@echo 'make simulate-mutations  deliberate mistakes in the core, each of which the simulation must catch'
 	@echo 'make simulate-mechanical  a sample of mechanical mistakes in the workers, and those that nothing notices'
 	@echo 'make chaos    workers on real brokers under faults, with an auditor: FAULTS=60 SECONDS=900 SEED=… (see Tests/README.md)'
 	@echo 'make check-deploy  tries each artefact of Deploy with its own tool: passed, failed, left out and why; ARGS=NAME for one'

@@ -87,20 +87,20 @@ extension DeviceResidency {
 
     /// Does the same for a record that may concern another device as well.
     public func mustDefer(_ record: DeferredRecord, _ delivery: borrowing DeliveryMachine) -> Bool {
-        if mustAwaitRemovals(record) || mustDefer(record.device, record.look, delivery) { return true }
+        if mustDefer(record.device, record.look, delivery) { return true }
         guard let other = record.otherDevice else { return false }
         if let load = loads[other] { return !load.isWhole || load.look != .everywhere }
         return mustLoad(other, .everywhere, delivery)
     }
 
-    /// Returns true when a record waits because the store still has ended items of its device.
+    /// Returns true when a record has to wait because the store still has ended items of its device. Costs O(ended items).
     public func mustAwaitRemovals(_ record: DeferredRecord) -> Bool {
         record.awaitsRemovals && !ended.isEmpty && ended.has(storedUnder: record.device)
     }
 
     // MARK: Waiting
 
-    /// Makes a record wait for which ``mustDefer(_:_:)`` returned true.
+    /// Makes a record wait for which ``mustDefer(_:_:)`` or ``mustAwaitRemovals(_:)`` returned true.
     public mutating func deferUntilLoaded(_ record: DeferredRecord, _ delivery: borrowing DeliveryMachine) {
         guard !mustDefer(record.device, record.look, delivery) else {
             return append(.record(record), record.device, record.look, delivery)

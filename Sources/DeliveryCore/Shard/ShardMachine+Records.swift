@@ -64,9 +64,7 @@ extension ShardMachine {
     /// Does the same for a cancel or device event.
     /// - Parameters:
     ///   - concernsPresence: true when the event's report is compared with the device's presence.
-    ///   - new: device of a token change's new token; nil for other events. Outcomes of different devices are
-    ///     acknowledged in any order. A push that moves must therefore not be sent while the store has an older push that it
-    ///     has replaced: a crash would bring back the older push alone. The device's pushes wait as well.
+    ///   - new: device of a token change's new token; nil for other events.
     public mutating func mustWait(
         control device: DeviceKey, _ place: RecordPlace, concernsPresence: Bool, isReturn: Bool,
         new: DeviceKey?, at now: DeliveryTime
@@ -77,15 +75,19 @@ extension ShardMachine {
             isReturn: isReturn)
         if let new, new != device {
             if shard(of: new) == settings.index { record.otherDevice = new }
-            record.awaitsRemovals = settings.mode == .local || settings.mode == .changelog
+            // Outcomes of two devices are acknowledged in any order. If a push moved and were sent while the store has an
+            // older push that it has replaced, a crash would bring the older push back alone.
+            record.awaitsRemovals = mode == .local || mode == .changelog
             if residency.mustAwaitRemovals(record) {
+                // The old token gets nothing meanwhile.
                 delivery.pause(device, retryAfterMilliseconds: Self.patienceForRemovals, at: now)
+                return waits(record)
             }
         }
         return residency.mustDefer(record, delivery) ? waits(record) : nil
     }
 
-    /// Milliseconds in which removals from the store follow their outcomes, by a wide margin.
+    /// Most milliseconds for which a device's pushes wait with its token change.
     private static let patienceForRemovals: Int64 = 10_000
 
     /// Returns the number of the shard that owns the device.

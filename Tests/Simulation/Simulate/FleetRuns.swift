@@ -17,7 +17,8 @@ extension Simulate {
     }
 
     func runFleet(_ mode: StoreMode) throws {
-        guard let limits = FleetLimits(limit) else {
+        // The tests run the chosen seeds within these limits.
+        guard let limits = chooseSeeds && limit.isEmpty ? FleetExpectation.limits : FleetLimits(limit) else {
             throw ValidationError("--limit \(limit): e.g. workers=1,shards=1,devices=4,faults=kill+freeze")
         }
         if let replay { return try replayFleet(replay, mode, limits) }
