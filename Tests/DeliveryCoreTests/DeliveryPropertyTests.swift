@@ -251,7 +251,7 @@ private struct RandomLife: ~Copyable {
             _ = machine.cancel(device, .notificationKey(key), at: now)
         default:
             newDevice = self.device()
-            _ = machine.tokenChanged(device, to: newDevice, isElsewhere: chance(30), at: now)
+            _ = machine.tokenChanged(device, to: newDevice, departs: chance(30), at: now)
             drain()
         }
     }
@@ -306,7 +306,7 @@ private struct RandomLife: ~Copyable {
                     fail("slot \(slot) is dropped although its partition is assigned")
                 }
                 release(slot)
-            case .depart(let slot):
+            case .depart(let slot, _):
                 _ = machine.export(slot)
                 release(slot)
             case .offsetDone(let partition, let offset):

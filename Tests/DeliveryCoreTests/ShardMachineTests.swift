@@ -108,44 +108,58 @@ import Testing
 
     /// The outcomes of the old push and of a push that moves are acknowledged in any order.
     @Test(arguments: [StoreMode.local, .changelog])
-    func tokenChangeWaitsUntilTheDevicesEndedPushesHaveLeftTheStore(_ mode: StoreMode) {
-        var bed = Bed(mode, shards: 2)
+    func movedPushWaitsUntilTheOldTokensEndedPushesHaveLeftTheStore(_ mode: StoreMode) {
+        var bed = Bed(mode)
         _ = bed.store(100)
         #expect(bed.machine.admit(bed.facts(101), at: bed.now) == .placed(1))
         _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(102), at: bed.now)
         _ = bed.actions()
-        let handle = bed.machine.mustWait(
-            control: Self.device, Self.place(103), concernsPresence: false, isReturn: false,
-            new: Self.other, at: bed.now)
-        #expect(handle != nil)
-        #expect(bed.events().isEmpty == true)
-        // The old token gets nothing meanwhile.
-        let begins = bed.machine.beginAttempt(1, at: bed.now)
-        #expect(!begins)
-        let item = EndedItem(device: Self.device.low, place: Self.place(100))
-        #expect(bed.machine.remove(item)?.item == item)
-        #expect(bed.events().isEmpty == true)
-        bed.machine.done(bed.machine.takeRequests())
-        #expect(bed.events() == [.removed(Self.place(100), Self.device), .proceed(handle!)])
-        let mustWait = bed.machine.mustWait(
-            control: Self.device, Self.place(104), concernsPresence: false, isReturn: false,
-            new: Self.other, at: bed.now)
-        #expect(mustWait == nil)
+        let handle = bed.departure(of: 1)
+        bed.expectRelease(handle, after: Self.place(100))
     }
 
-    @Test func endedPartitionHoldsNoTokenChangeUp() {
-        var bed = Bed(.local, shards: 2)
+    /// The push in flight has no outcome yet when the token changes.
+    @Test(arguments: [StoreMode.local, .changelog])
+    func pushBehindAStoredPushInFlightWaitsForItsRemoval(_ mode: StoreMode) {
+        var bed = Bed(mode)
+        let (slot, _) = bed.store(100)
+        bed.pass(hours: 1)
+        #expect(bed.begins(slot) == true)
+        let newer = bed.facts(101) { $0.notificationKey = 100 }
+        #expect(bed.machine.admit(newer, at: bed.now) == .placed(1))
+        _ = bed.machine.tokenChanged(
+            Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(102), at: bed.now)
+        #expect(bed.actions() == [.noteMove(1), .noteMove(slot)])
+        bed.machine.accepted(slot, at: bed.now)
+        let actions = bed.actions()
+        #expect(actions.count == 2 && actions.last == .depart(1))
+        let handle = bed.machine.departing?.awaits
+        #expect(handle != nil)
+        bed.expectRelease(handle, after: Self.place(100))
+    }
+
+    @Test func pushThatIsAloneMovesAtOnce() {
+        var bed = Bed(.local)
+        #expect(bed.machine.admit(bed.facts(100), at: bed.now) == .placed(0))
+        _ = bed.actions()
+        _ = bed.machine.tokenChanged(
+            Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(102), at: bed.now)
+        #expect(bed.actions() == [.dequeue(0), .readdress(0), .enqueue(0, atFront: false)])
+    }
+
+    /// Nobody removes the items of a partition that has ended.
+    @Test func endedPartitionHoldsNoDepartureUp() {
+        var bed = Bed(.local)
         bed.machine.beginPartition(1, partition: 8, readThrough: 99)
         bed.machine.scanned(1)
         _ = bed.store(100)
-        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(101), at: bed.now)
+        #expect(bed.machine.admit(bed.facts(101) { $0.partition = 1 }, at: bed.now) == .placed(1))
+        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(102), at: bed.now)
         _ = bed.actions()
-        let handle = bed.machine.mustWait(
-            control: Self.device, RecordPlace(partitionSlot: 1, offset: 100), concernsPresence: false,
-            isReturn: false, new: Self.other, at: bed.now)
-        #expect(bed.events().isEmpty == true)
+        let handle = bed.departure(of: 1)
+        #expect(handle != nil)
         bed.machine.endPartition(0)
-        #expect(bed.events() == [.proceed(handle!)])
+        #expect(bed.events().contains(.release(handle ?? 0)))
     }
 
     @Test(arguments: [StoreMode.changelog, .transactions])
@@ -464,11 +478,7 @@ import Testing
         var bed = Bed(.local)
         let (slot, _) = bed.store(100)
         _ = bed.actions()
-        bed.now = DeliveryTime(
-            wallMilliseconds: bed.now.wallMilliseconds + 3_600_000,
-            monotonicNanoseconds: bed.now.monotonicNanoseconds + 3_600_000_000_000)
-        bed.machine.advance(to: bed.now)
-        #expect(bed.actions().contains(.enqueue(slot, atFront: false)) == true)
+        bed.pass(hours: 1)
         #expect(bed.begins(slot) == true)
         _ = bed.machine.tokenChanged(
             Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(101), at: bed.now)
@@ -504,4 +514,40 @@ import Testing
 
 extension ShardMachineTests.Bed {
     fileprivate mutating func begins(_ slot: UInt32) -> Bool { machine.beginAttempt(slot, at: now) }
+
+    fileprivate mutating func pass(hours: Int64) {
+        now = DeliveryTime(
+            wallMilliseconds: now.wallMilliseconds + hours * 3_600_000,
+            monotonicNanoseconds: now.monotonicNanoseconds + UInt64(hours) * 3_600_000_000_000)
+        machine.advance(to: now)
+        _ = actions()
+    }
+
+    /// Changes the device's token, and returns the handle of the release that the push's departure awaits.
+    fileprivate mutating func departure(of slot: UInt32) -> UInt32? {
+        _ = machine.tokenChanged(
+            ShardMachineTests.device, to: ShardMachineTests.other, occurredMilliseconds: 5,
+            ShardMachineTests.place(103), at: now)
+        #expect(actions().last == .depart(slot))
+        return machine.departing?.awaits
+    }
+
+    fileprivate mutating func expectRelease(_ handle: UInt32?, after place: RecordPlace) {
+        guard let handle, let migration = machine.departing else {
+            Issue.record("no departure awaits its release")
+            return
+        }
+        guard case .deferred(let waiting) = machine.arrives(migration, isReleased: false) else {
+            Issue.record("the departure is not deferred")
+            return
+        }
+        let item = EndedItem(device: ShardMachineTests.device.low, place: place)
+        #expect(machine.remove(item)?.item == item)
+        #expect(!events().contains(.release(handle)))
+        machine.done(machine.takeRequests())
+        #expect(events() == [.removed(place, ShardMachineTests.device), .release(handle)])
+        #expect(machine.unreleased(of: ShardMachineTests.other) == [waiting])
+        machine.release(waiting, of: ShardMachineTests.other)
+        #expect(machine.unreleased(of: ShardMachineTests.other) == [])
+    }
 }

@@ -31,7 +31,9 @@ struct DevicePageTests {
                 root.appending(path: ".build/page").path(percentEncoded: false),
             ], timeout: .seconds(900))
         // A long comment is cut, so it opens with what failed.
-        let lines = result.standardOutput.split(separator: "\n").sorted { $0.hasPrefix("FAIL") && !$1.hasPrefix("FAIL") }
+        let lines = result.standardOutput.split(separator: "\n").sorted {
+            $0.hasPrefix("FAIL") && !$1.hasPrefix("FAIL")
+        }
         #expect(result.exit == .status(0), "\(lines.joined(separator: "\n"))\n\(result.standardError)")
         // The simulator has outlived all that the page asked of it.
         #expect(try simulator.stop() == .status(0), "\(simulator.standardError)")

@@ -234,16 +234,17 @@ extension DeliveryMachine {
         return count
     }
 
-    /// Moves a device's pending items to its new token. `isElsewhere` is true when the new token belongs to another
-    /// shard. Returns the number of items that move. Items in flight are included, although they move only if they
-    /// are retried.
+    /// Moves a device's pending items to its new token. Returns the number of items that move. Items in flight are
+    /// included, although they move only if they are retried.
+    /// - Parameter departs: true when the items leave the machine: the new token belongs to another shard, or the items
+    ///   have to wait for removals from the store.
     public mutating func tokenChanged(
-        _ device: DeviceKey, to new: DeviceKey, isElsewhere: Bool, origin: RecordOrigin? = nil,
+        _ device: DeviceKey, to new: DeviceKey, departs: Bool, origin: RecordOrigin? = nil,
         at now: DeliveryTime
     ) -> Int {
         milestones.events += 1
         guard device != new else { return 0 }
-        let move = Move(device: new, isElsewhere: isElsewhere)
+        let move = Move(device: new, departs: departs)
         var count = 0
         forEachItem(of: device) { machine, slot in
             let item = machine.items + Int(slot)
@@ -267,12 +268,13 @@ extension DeliveryMachine {
         // well.
         item.pointee.flags.remove([.accepted, .ignoresPresence])
         if openCircuits > 0 { probeLeft(slot) }
+        let old = devices.entries[Int(item.pointee.device)].key
         unlink(slot)
-        if move.isElsewhere {
+        if move.departs {
             moves[slot] = move
             milestones.departed += 1
             setState(slot, .finished)
-            actions.append(.depart(slot))
+            actions.append(.depart(slot, from: old))
             return
         }
         let device = devices.findOrInsert(move.device)

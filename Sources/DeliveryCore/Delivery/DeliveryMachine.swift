@@ -80,7 +80,8 @@ public struct DeliveryMachine: ~Copyable {
 
     struct Move {
         var device: DeviceKey
-        var isElsewhere: Bool
+        /// True when the item leaves the machine.
+        var departs: Bool
     }
 
     /// - Parameter seed: seed of the jitter.
@@ -319,7 +320,12 @@ public struct DeliveryMachine: ~Copyable {
         if items[Int(slot)].flags.contains(.moves) { moves[slot] = nil }
         unlink(slot)
         setState(slot, .finished)
-        if peer != Self.noSlot { unblock(peer, at: now) }
+        guard peer != Self.noSlot else { return }
+        // The store still has the older item, which has to leave the store before the peer is sent to another token.
+        if items[Int(slot)].flags.contains(.stored), items[Int(peer)].flags.contains(.moves) {
+            moves[peer]!.departs = true
+        }
+        unblock(peer, at: now)
     }
 
     /// Makes an undispatched item wait for the older item of its identity that is in flight.

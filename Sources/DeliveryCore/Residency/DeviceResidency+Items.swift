@@ -188,7 +188,7 @@ extension DeviceResidency {
         for item in requests.removals {
             guard let entry = ended.removed(item) else { continue }
             ask(.removed(item.place, entry.device))
-            if loads[entry.key.device]?.state == .loaded { resuming.append(entry.key.device) }
+            if entry.ends == 0 { hasLeftStore(item) }
         }
     }
 

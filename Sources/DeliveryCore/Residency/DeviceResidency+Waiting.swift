@@ -93,27 +93,20 @@ extension DeviceResidency {
         return mustLoad(other, .everywhere, delivery)
     }
 
-    /// Returns true when a record has to wait because the store still has ended items of its device. Costs O(ended items).
-    public func mustAwaitRemovals(_ record: DeferredRecord) -> Bool {
-        record.awaitsRemovals && !ended.isEmpty && ended.has(storedUnder: record.device)
-    }
-
     // MARK: Waiting
 
-    /// Makes a record wait for which ``mustDefer(_:_:)`` or ``mustAwaitRemovals(_:)`` returned true.
+    /// Makes a record wait for which ``mustDefer(_:_:)`` returned true.
     public mutating func deferUntilLoaded(_ record: DeferredRecord, _ delivery: borrowing DeliveryMachine) {
-        guard !mustDefer(record.device, record.look, delivery) else {
-            return append(.record(record), record.device, record.look, delivery)
-        }
-        if !mustAwaitRemovals(record), let other = record.otherDevice,
-            !waits(record.device, for: other, delivery)
+        if let other = record.otherDevice, !mustDefer(record.device, record.look, delivery),
+            waits(record.device, for: other, delivery)
         {
-            assertionFailure("a record is deferred, and waits for nothing")
+            var load = DeviceLoad(look: record.look)
+            load.state = .loaded
+            load.waiting.append(.record(record))
+            loads[record.device] = load
+            return
         }
-        var load = DeviceLoad(look: record.look)
-        load.state = .loaded
-        load.waiting.append(.record(record))
-        loads[record.device] = load
+        append(.record(record), record.device, record.look, delivery)
     }
 
     /// Decides what to do with an item that comes from another shard.
@@ -296,7 +289,6 @@ extension DeviceResidency {
         }
         switch event {
         case .record(let record):
-            if mustAwaitRemovals(record) { return resumeDependents(device) ? nil : endResuming() }
             if let other = record.otherDevice, waits(device, for: other, delivery) { return endResuming() }
             if let skipped = load.skipped[record.place.partitionSlot], skipped <= record.place.offset {
                 queueAgain(device, needsItems: true)

@@ -11,6 +11,11 @@ public struct EndedItem: Hashable, BitwiseCopyable, Sendable {
         self.device = device
         self.place = place
     }
+
+    static func precedes(_ one: EndedItem, _ other: EndedItem) -> Bool {
+        (one.place.partitionSlot, one.place.offset, one.device)
+            < (other.place.partitionSlot, other.place.offset, other.device)
+    }
 }
 
 /// Items that have ended and are still in the store until their outcomes are safe.
@@ -64,13 +69,14 @@ struct EndedItems {
             || !others.isEmpty && others.contains { $0.key.place == place && $0.value.key.device == device }
     }
 
-    /// Returns true when any item has ended that the store has under this device. Costs O(ended items).
-    func has(storedUnder device: DeviceKey) -> Bool {
-        entries.values.contains { $0.key.device == device }
-            || others.values.contains { $0.key.device == device }
-    }
-
     func has(_ item: EndedItem) -> Bool { self[item] != nil }
+
+    /// Returns the items that have ended and that the store has under this device. Costs O(ended items).
+    func items(storedUnder device: DeviceKey) -> [EndedItem] {
+        entries.compactMap { place, entry in
+            entry.key.device == device ? EndedItem(device: entry.device.low, place: place) : nil
+        } + others.compactMap { $0.value.key.device == device ? $0.key : nil }
+    }
 
     private subscript(item: EndedItem) -> Entry? {
         get {

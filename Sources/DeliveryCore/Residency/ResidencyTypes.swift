@@ -73,12 +73,10 @@ public struct DeferredRecord: Equatable, Sendable {
     public var isReturn: Bool
     /// Device of a token change's new token; nil unless it is another device and belongs to this shard.
     public var otherDevice: DeviceKey?
-    /// True when the record waits until the ended items of its device have left the store.
-    public var awaitsRemovals: Bool
 
     public init(
         handle: UInt32 = 0, device: DeviceKey, place: RecordPlace, look: PresenceLook, isPush: Bool,
-        isReturn: Bool = false, otherDevice: DeviceKey? = nil, awaitsRemovals: Bool = false
+        isReturn: Bool = false, otherDevice: DeviceKey? = nil
     ) {
         self.handle = handle
         self.device = device
@@ -87,7 +85,6 @@ public struct DeferredRecord: Equatable, Sendable {
         self.isPush = isPush
         self.isReturn = isReturn
         self.otherDevice = otherDevice
-        self.awaitsRemovals = awaitsRemovals
     }
 }
 
@@ -146,6 +143,8 @@ public enum ResidencyAction: Equatable, Sendable {
     case removeMark(RecordPlace)
     /// Report to the intake that an item has left the store. The device is that of the item's outcome.
     case removed(RecordPlace, DeviceKey)
+    /// Release the departure with this handle: the ended items of its old token have left the store.
+    case release(UInt32)
 }
 
 /// Decision about an item that a load has found.

@@ -67,28 +67,15 @@ extension ShardMachine {
     ///   - new: device of a token change's new token; nil for other events.
     public mutating func mustWait(
         control device: DeviceKey, _ place: RecordPlace, concernsPresence: Bool, isReturn: Bool,
-        new: DeviceKey?, at now: DeliveryTime
+        new: DeviceKey?
     ) -> UInt32? {
         var record = DeferredRecord(
             device: device, place: place,
             look: concernsPresence ? .partition(place.partitionSlot) : .nowhere, isPush: false,
             isReturn: isReturn)
-        if let new, new != device {
-            if shard(of: new) == settings.index { record.otherDevice = new }
-            // Outcomes of two devices are acknowledged in any order. If a push moved and were sent while the store has an
-            // older push that it has replaced, a crash would bring the older push back alone.
-            record.awaitsRemovals = mode == .local || mode == .changelog
-            if residency.mustAwaitRemovals(record) {
-                // The old token gets nothing meanwhile.
-                delivery.pause(device, retryAfterMilliseconds: Self.patienceForRemovals, at: now)
-                return waits(record)
-            }
-        }
+        if let new, new != device, shard(of: new) == settings.index { record.otherDevice = new }
         return residency.mustDefer(record, delivery) ? waits(record) : nil
     }
-
-    /// Most milliseconds for which a device's pushes wait with its token change.
-    private static let patienceForRemovals: Int64 = 10_000
 
     /// Returns the number of the shard that owns the device.
     public func shard(of device: DeviceKey) -> Int { shardIndex(ofHash: device.low, shards: settings.shards) }
@@ -243,9 +230,10 @@ extension ShardMachine {
         change = place
         movedAt = occurredMilliseconds
         return delivery.tokenChanged(
-            device, to: new, isElsewhere: shard(of: new) != settings.index, origin: RecordOrigin(place),
-            at: now
-        )
+            device, to: new,
+            departs: shard(of: new) != settings.index
+                || defersRemovals && residency.mustAwaitRemovals(of: device),
+            origin: RecordOrigin(place), at: now)
     }
 
     /// Remembers a token change. Returns the number under which to keep the new token for ``moveOn(_:after:at:)``;
@@ -271,7 +259,7 @@ extension ShardMachine {
         movedAt = past.occurredMilliseconds
         // Applies also when the token is this shard's: as a departure, the item waits until all of that device is in
         // memory.
-        _ = delivery.tokenChanged(device, to: past.to, isElsewhere: true, origin: past.origin, at: now)
+        _ = delivery.tokenChanged(device, to: past.to, departs: true, origin: past.origin, at: now)
         return past.number
     }
 
@@ -293,7 +281,10 @@ extension ShardMachine {
 
     // MARK: Departures
 
-    mutating func depart(_ slot: UInt32, at now: DeliveryTime) -> ShardAction {
+    /// True when the store keeps an ended item until its outcome is committed.
+    private var defersRemovals: Bool { mode == .local || mode == .changelog }
+
+    mutating func depart(_ slot: UInt32, from old: DeviceKey, at now: DeliveryTime) -> ShardAction {
         let place = delivery.recordPlace(slot)
         let isWritten = hasStore && residency.isStored(slot) && isBegun(place.partitionSlot)
         let progressToStore = isWritten ? delivery.progressToStore(slot, at: now) : nil
@@ -306,6 +297,10 @@ extension ShardMachine {
         departing = ItemMigration(
             facts: facts, progress: progress, resident: residency.facts(slot), movedAtMilliseconds: movedAt,
             partition: partition, writing: writing)
+        if defersRemovals {
+            let handle = newHandle()
+            if residency.awaitRemovals(of: old, handle) { departing!.awaits = handle }
+        }
         residency.removeItem(slot)
         delivery.release(slot)
         return .depart(slot)
@@ -313,7 +308,8 @@ extension ShardMachine {
 
     /// Decides what to do with an item whose device now has a token of this shard. Its older records were taken
     /// before.
-    /// - Parameter isReleased: true when the old shard's reports of the item can't come after this shard's.
+    /// - Parameter isReleased: true when the old shard's reports of the item can't come after this shard's, and the ended
+    ///   items of the old token have left the store.
     public mutating func arrives(_ migration: borrowing ItemMigration, isReleased: Bool) -> MigrationVerdict {
         guard !hasEnded, has(migration.facts.partition, migration.partition) else {
             skip(migration)

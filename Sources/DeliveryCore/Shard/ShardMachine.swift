@@ -180,7 +180,7 @@ public struct ShardMachine: ~Copyable {
         case .readdress(let slot, let device):
             residency.moved(slot, delivery.recordPlace(slot), to: device)
             return .readdress(slot)
-        case .depart(let slot): return depart(slot, at: now)
+        case .depart(let slot, let old): return depart(slot, from: old, at: now)
         case .alert(let topic, let slot, let fault): return .alert(topic: topic, slot: slot, fault)
         case .recovered(let topic): return .recovered(topic: topic)
         case .suspended(let topic): return .suspended(topic: topic)

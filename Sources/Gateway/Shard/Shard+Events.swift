@@ -8,6 +8,8 @@ struct WaitingEvents {
     enum Event {
         case record(IncomingRecord)
         case migration(Migration)
+        /// Release of a departure that this shard has handed over.
+        case release(MigrationRelease)
         /// A token change whose outcome waits for items in flight, and the number of items concerned.
         case change(IncomingRecord, count: UInt32?)
     }
@@ -28,7 +30,7 @@ struct WaitingEvents {
             case .change(var incoming, let count) where incoming.record.keepsResponse:
                 shrunk(incoming.place, incoming.leaveResponse())
                 events.values[index] = .change(incoming, count: count)
-            case .record, .change, .migration: break
+            case .record, .change, .migration, .release: break
             }
             events.formIndex(after: &index)
         }
@@ -88,6 +90,8 @@ extension Shard {
         case .removeMark(let place): removeMark(place)
         case .removed(let place, let device):
             _ = storage?.takeChangelogKey(of: EndedItem(device: device.low, place: place))
+        case .release(let handle):
+            if case .release(let release)? = waiting.take(handle) { peers.met(release) }
         }
     }
 
@@ -102,7 +106,7 @@ extension Shard {
         case .migration(let migration)?:
             machine.discard(migration.item)
             free(migration.job)
-        case nil: break
+        case .release?, nil: break
         }
     }
 

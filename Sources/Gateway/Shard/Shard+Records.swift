@@ -97,7 +97,7 @@ extension Shard {
         }
         return machine.mustWait(
             control: incoming.device, incoming.place, concernsPresence: control.detail.concernsPresence,
-            isReturn: isReturn, new: new, at: now)
+            isReturn: isReturn, new: new)
     }
 
     /// Frees a record that was complete before.

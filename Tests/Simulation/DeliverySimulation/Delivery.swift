@@ -331,7 +331,7 @@ extension World {
         case .readdress(let slot, _):
             counts[.readdress] += 1
             readdress(slot, worker, shard)
-        case .depart(let slot): depart(slot, worker, shard)
+        case .depart(let slot, _): depart(slot, worker, shard)
         case .alert(let topic, _, let fault):
             counts[fault == .tokens ? .alertOfTokens : .alert] += 1
             note(worker, shard, "topic # is stopped", Int(topic))

@@ -52,8 +52,7 @@ extension ShardProcess {
             }
         return machine.mustWait(
             control: world.keys[job.token], record.place, concernsPresence: concernsPresence,
-            isReturn: job.kind == .online, new: job.kind == .tokenChanged ? world.keys[job.subject] : nil,
-            at: now)
+            isReturn: job.kind == .online, new: job.kind == .tokenChanged ? world.keys[job.subject] : nil)
     }
 
     func endControl(_ record: Incoming) {
@@ -245,6 +244,11 @@ extension ShardProcess {
             if hasChangelog { change(place.partitionSlot, part, .unmark(offset: place.offset)) }
         case .removed(let place, let device):
             changelogKeys[EndedItem(device: device.low, place: place)] = nil
+        case .release(let handle):
+            guard case .release(let release)? = events.removeValue(forKey: handle) else {
+                return world.broken(.sound, "what waits under a handle isn't a release")
+            }
+            met(release)
         }
     }
 
@@ -273,7 +277,8 @@ extension ShardProcess {
         case .migration(let migration)?:
             machine.discard(migration.item)
             free(migration.held)
-        case nil: world.broken(.sound, "nothing waits under a handle")
+        case .release?: break
+        case nil: world.broken(.sound, "no event waits under a handle")
         }
     }
 

@@ -39,12 +39,19 @@ extension ShardProcess {
         /// Nil: it may be taken over at once.
         var release: Release?
 
-        /// Set by the shard that the item leaves, when the changelog has that shard's records of it.
+        /// Conditions for the takeover, met by the shard that the item leaves.
         final class Release {
-            var isReleased = false
+            let device: DeviceKey
+            let shard: Int
+            var conditions = 0
+
+            init(_ device: DeviceKey, shard: Int) {
+                self.device = device
+                self.shard = shard
+            }
         }
 
-        var isReleased: Bool { release?.isReleased ?? true }
+        var isReleased: Bool { release?.conditions ?? 0 == 0 }
     }
 
     /// Orders to the shard's loop, in this order.
@@ -64,6 +71,7 @@ extension ShardProcess {
     enum Event {
         case record(Incoming)
         case migration(Migration)
+        case release(Migration.Release)
         case change(Incoming)
     }
 
