@@ -10,6 +10,10 @@ private struct NaiveRemovalOrder {
         var offset: Int64
         var isRemoval: Bool
         var acknowledged: Int
+
+        var item: EndedItem {
+            .init(device: device, place: RecordPlace(partitionSlot: UInt16(offset % 3), offset: offset))
+        }
         /// Moment of the request or completion (`asked`), and of the removal or completion (`done`); nil: not yet.
         var asked: Int?
         var done: Int?
@@ -48,6 +52,19 @@ private struct NaiveRemovalOrder {
         }
     }
 
+    /// Forgets the steps of a partition. Removals that are next because of it wait for a commit issued after it.
+    mutating func forget(_ slot: UInt16) {
+        let waited = steps.indices.map { index in before(index).contains { !$0.isRemoval && $0.done == nil } }
+        let isGone = { (step: Step) in step.done == nil && step.item.place.partitionSlot == slot }
+        for index in steps.indices where waited[index] {
+            guard !before(index).contains(where: { !$0.isRemoval && $0.done == nil && !isGone($0) }) else {
+                continue
+            }
+            steps[index].acknowledged = moment
+        }
+        steps.removeAll(where: isGone)
+    }
+
     /// Performs everything that is due, each device's earliest step first.
     mutating func act() -> [UInt64: [DeferredDeletes.Action]] {
         var actions: [UInt64: [DeferredDeletes.Action]] = [:]
@@ -55,10 +72,10 @@ private struct NaiveRemovalOrder {
             let step = steps[index]
             steps[index].asked = moment
             if step.isRemoval {
-                actions[step.device, default: []].append(.remove(device: step.device, offset: step.offset))
+                actions[step.device, default: []].append(.remove(step.item))
             } else {
                 steps[index].done = moment
-                actions[step.device, default: []].append(.complete(step.offset))
+                actions[step.device, default: []].append(.complete(step.item.place))
             }
         }
         return actions
@@ -93,17 +110,17 @@ struct DeferredDeletesPropertyTests {
             let (device, offset) = asked.remove(at: index)
             let place = naive.steps.firstIndex { $0.offset == offset && $0.isRemoval }!
             naive.steps[place].done = naive.moment
-            if !order.removed(device: device, offset: offset) { differs = true }
+            if !order.removed(naive.steps[place].item) { differs = true }
         }
         /// Compares all actions that follow from the last step, device by device.
         func compare() {
             var actions: [UInt64: [DeferredDeletes.Action]] = [:]
             while let action = order.nextAction() {
                 switch action {
-                case .remove(let device, let offset):
-                    actions[device, default: []].append(action)
-                    asked.append((device, offset))
-                case .complete(let offset): actions[devices[offset]!, default: []].append(action)
+                case .remove(let item):
+                    actions[item.device, default: []].append(action)
+                    asked.append((item.device, item.place.offset))
+                case .complete(let place): actions[devices[place.offset]!, default: []].append(action)
                 }
             }
             if actions != naive.act() { differs = true }
@@ -127,7 +144,9 @@ struct DeferredDeletesPropertyTests {
                 devices[offset] = device
                 let waits = naive.isBusy(device)
                 let isComplete = order.acknowledged(
-                    device: device, offset: offset, isStored: isStored, completes: completes)
+                    EndedItem(
+                        device: device, place: RecordPlace(partitionSlot: UInt16(offset % 3), offset: offset)),
+                    isStored: isStored, completes: completes)
                 if isComplete != (completes && !waits) { differs = true }
                 if completes, waits {
                     naive.steps.append(
@@ -140,6 +159,15 @@ struct DeferredDeletesPropertyTests {
                 }
                 offset += 1
             case ..<60: issue()
+            case 60:
+                let slot = UInt16.random(in: 0..<3, using: &random)
+                let isGone = { (step: NaiveRemovalOrder.Step) in
+                    step.done == nil && step.item.place.partitionSlot == slot
+                }
+                let waiting = naive.steps.count { isGone($0) && !$0.isRemoval }
+                naive.forget(slot)
+                asked.removeAll { $0.offset % 3 == Int64(slot) }
+                if order.removeAll(slot) != waiting || order.has(slot) { differs = true }
             case ..<78:
                 guard let index = underWay.randomElement(using: &random) else { continue }
                 settle(index, isAccepted: Int.random(in: 0..<4, using: &random) > 0)

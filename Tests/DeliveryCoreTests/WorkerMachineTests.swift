@@ -91,7 +91,7 @@ import Testing
     @Test func partitionWithoutRecordsNeedsNoCommit() {
         var partition = PartitionLifecycle(partition: 0, begin: nil, completed: .none)
         partition.commitAgain()
-        #expect((partition.isChanged || partition.needsCommit) == false)
+        #expect(partition.isChanged == false)
         _ = partition.track(4, bytes: 1, milliseconds: 0, at: 1)
         #expect(partition.isChanged == true)
     }

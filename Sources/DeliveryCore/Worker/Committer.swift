@@ -32,25 +32,17 @@ public struct Committer: Sendable {
             public var point: PartitionLifecycle.CommitPoint
         }
 
-        /// Deletions that a commit allows.
-        public struct Deletes: Sendable, Equatable {
-            /// Slot of the partition.
-            public var slot: UInt16
-            /// Number that the partition gave its lists of deletions for this commit.
-            public var number: UInt64
-        }
-
         public var kind: Kind
         /// Points to commit; empty when only deletions wait.
         public var parts: [Part] = []
-        /// Deletions to carry out once Kafka has taken the commit.
-        public var deletes: [Deletes] = []
+        /// Number under which ``DeferredDeletes`` knows the commit; nil when nothing is removed from the store after it.
+        public var deletes: UInt64?
         /// Time at which Kafka was asked, in nanoseconds of the monotonic clock; 0 before.
         public internal(set) var requestedAt: UInt64 = 0
 
         init(_ kind: Kind) { self.kind = kind }
 
-        var isEmpty: Bool { parts.isEmpty && deletes.isEmpty }
+        var isEmpty: Bool { parts.isEmpty && deletes == nil }
     }
 
     /// Stage of the commit under way.

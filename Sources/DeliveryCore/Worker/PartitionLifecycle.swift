@@ -62,7 +62,6 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
     private var hasBegun = false
     /// Time of the newest record that was read, in milliseconds since the epoch; 0: unknown. See ``LogEvidence``.
     private(set) var newestMilliseconds: Int64
-    private var deletes = DeferredDeletes()
     /// Outcomes and dead letters that Kafka has and that no commit covers. Not counted with transactions.
     private(set) var uncommitted = 0
     /// Part of ``uncommitted`` that the commit under way covers.
@@ -210,8 +209,6 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
 
     // MARK: Commits
 
-    /// True when a commit would change the group's point or allow deletions.
-    public var needsCommit: Bool { isChanged || deletes.needsCommit }
     /// True when something has changed since the last commit was assembled.
     public var isChanged: Bool { isDirty && hasPoint }
     /// Point that the group had at the beginning, or was asked to take last; nil: no point is known.
@@ -272,32 +269,6 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
         committed = nil
         isDirty = true
     }
-
-    // MARK: Deletions
-
-    /// True when items that have ended still wait for their deletion from the store.
-    public var awaitsDeletes: Bool { !deletes.isEmpty }
-
-    /// Assigns a number to the lists of deletions that a commit covers.
-    mutating func deletesIssued() -> UInt64 { deletes.commitIssued() }
-
-    mutating func deletesEnded(_ number: UInt64, isAccepted: Bool) {
-        if isAccepted { deletes.commitTaken(number) } else { deletes.commitFailed(number) }
-    }
-
-    mutating func acknowledged(device: UInt64, offset: Int64, isStored: Bool, completes: Bool) -> Bool {
-        deletes.acknowledged(device: device, offset: offset, isStored: isStored, completes: completes)
-    }
-
-    mutating func removed(device: UInt64, offset: Int64) { deletes.removed(device: device, offset: offset) }
-
-    mutating func nextDelete() -> DeferredDeletes.Action? { deletes.nextAction() }
-
-    /// Pushes whose outcomes are in Kafka and that the store still has, and offsets that wait for their deletions.
-    var waitingDeletes: Int { deletes.removals + deletes.completions }
-
-    /// Jobs that only wait for deletions, because their outcomes are in Kafka.
-    var waitingCompletions: Int { deletes.completions }
 
     // MARK: Revocation
 

@@ -10,45 +10,44 @@ extension WorkerMachine {
         else { return }
         lastCommit = now
         finishedSinceCommit = 0
-        beginCommit(
-            .periodic, partitions.indices.filter { !partitions[$0].isEnding || settings.mode.hasStore })
+        beginCommit(.periodic)
     }
 
     /// Begins the commit for which a revocation or the worker's end waits.
     mutating func beginWaitingCommit() {
         guard committer.isIdle, !committer.waits(at: now) else { return }
         if let revocation, revocation.stage == .committing {
-            let indices = revocation.partitions.compactMap { partitions.index(ofPartition: $0) }
-            for index in indices { partitions[index].commitAgain() }
+            for partition in revocation.partitions {
+                if let index = partitions.index(ofPartition: partition) { partitions[index].commitAgain() }
+            }
             self.revocation!.isIssued = true
-            if !beginCommit(.revocation, indices) { finishRevocation(isCommitted: true) }
+            if !beginCommit(.revocation) { finishRevocation(isCommitted: true) }
         } else if drain.phase == .lastCommit {
-            let indices = partitions.indices
-            for index in indices { partitions[index].commitAgain() }
-            if !beginCommit(.last, indices) { lastCommitEnded(isAccepted: true) }
+            commitAllAgain()
+            if !beginCommit(.last) { lastCommitEnded(isAccepted: true) }
         }
     }
 
+    /// With a store each commit is of all partitions, because removals from the store follow a commit of all.
     /// - Returns: whether there was something to commit.
     @discardableResult
-    private mutating func beginCommit(_ kind: Committer.Kind, _ indices: [Int]) -> Bool {
+    private mutating func beginCommit(_ kind: Committer.Kind) -> Bool {
         var set = Committer.CommitSet(kind)
-        for index in indices {
+        let needsCommit = deletes.needsCommit
+        for index in partitions.indices
+        where settings.mode.hasStore || kind == .last || partitions[index].isEnding == (kind == .revocation) {
             let point = partitions[index].pendingCommit()
-            guard point != nil || partitions[index].needsCommit else {
+            guard point != nil || partitions[index].isChanged || needsCommit else {
                 if partitions[index].uncommitted > 0 { window.settled() }
                 partitions[index].noneIsUncommitted()
                 continue
             }
-            let slot = partitions[index].slot
-            if settings.mode.hasStore {
-                set.deletes.append(.init(slot: slot, number: partitions[index].deletesIssued()))
-            }
             partitions[index].commitIssued(point)
-            if let point {
-                set.parts.append(.init(slot: slot, partition: partitions[index].partition, point: point))
-            }
+            guard let point else { continue }
+            set.parts.append(
+                .init(slot: partitions[index].slot, partition: partitions[index].partition, point: point))
         }
+        if settings.mode.hasStore, needsCommit || !set.parts.isEmpty { set.deletes = deletes.commitIssued() }
         guard !set.isEmpty else { return false }
         committer.beginCommit(set, at: now)
         followCommitter()
@@ -115,11 +114,9 @@ extension WorkerMachine {
     }
 
     private mutating func returnDeletes(_ set: Committer.CommitSet, isAccepted: Bool) {
-        for deletes in set.deletes {
-            guard let index = partitions.index(ofSlot: deletes.slot) else { continue }
-            partitions[index].deletesEnded(deletes.number, isAccepted: isAccepted)
-            followDeletes(index)
-        }
+        guard let number = set.deletes else { return }
+        if isAccepted { deletes.commitTaken(number) } else { deletes.commitFailed(number) }
+        followDeletes()
     }
 
     /// Follows up on a commit that has ended.
@@ -152,18 +149,17 @@ extension WorkerMachine {
         for index in partitions.indices { partitions[index].commitEnded(isAccepted: isAccepted) }
     }
 
-    /// Carries out the deletions of a partition.
-    mutating func followDeletes(_ index: Int) {
-        let slot = partitions[index].slot
-        var deletes: [EndedItem] = []
-        while let action = partitions[index].nextDelete() {
+    /// Carries out the deletions that are due.
+    mutating func followDeletes() {
+        var items: [EndedItem] = []
+        while let action = deletes.nextAction() {
             switch action {
-            case .complete(let offset): complete(index, offset)
-            case .remove(let device, let offset):
-                deletes.append(.init(device: device, place: RecordPlace(partitionSlot: slot, offset: offset)))
+            case .complete(let place):
+                if let index = partitions.index(ofSlot: place.partitionSlot) { complete(index, place.offset) }
+            case .remove(let item): items.append(item)
             }
         }
-        delete(deletes)
+        delete(items)
     }
 
     /// Has the store forget items whose outcomes are safe.
@@ -191,7 +187,7 @@ extension WorkerMachine {
     /// True when something ends that waits for deletions, and the deletions wait for commits.
     var hastensCommits: Bool {
         guard settings.mode.hasStore, drain.phase == .draining || revocation != nil else { return false }
-        return partitions.indices.contains { partitions[$0].needsCommit }
+        return deletes.needsCommit || partitions.indices.contains { partitions[$0].isChanged }
     }
 
     // MARK: Transactions

@@ -147,7 +147,7 @@ extension WorkerMachine {
     private var endsWell: Bool { failure == nil && drain.isComplete && drain.isCommitted }
 
     private var hasNoDeletesAtEnd: Bool {
-        transactions != nil || !partitions.indices.contains { partitions[$0].awaitsDeletes }
+        transactions != nil || deletes.isEmpty
     }
 
     /// Notes that a shard has handed its deletions to the store.

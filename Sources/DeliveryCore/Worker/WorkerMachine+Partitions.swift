@@ -349,7 +349,7 @@ extension WorkerMachine {
     /// theirs is committed.
     func hasNoDeletes(_ indices: [Int]) -> Bool {
         if let transactions { return transactions.isClean && !indices.contains { partitions[$0].isChanged } }
-        return !indices.contains { partitions[$0].awaitsDeletes }
+        return !indices.contains { deletes.has(partitions[$0].slot) }
     }
 
     /// Marks copies of these partitions as complete up to the changelog's end. A later take-over needs only what

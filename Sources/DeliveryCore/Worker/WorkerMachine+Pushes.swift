@@ -51,13 +51,11 @@ extension WorkerMachine {
         if transactions != nil {
             window.count(uncommitted: counts.records, committable: counts.records, at: now)
         } else {
-            var (reported, deletes) = (0, 0)
-            partitions.forEachIndex { index in
-                reported += partitions[index].uncommitted
-                deletes += partitions[index].waitingDeletes
-            }
+            var reported = 0
+            partitions.forEachIndex { reported += partitions[$0].uncommitted }
+            let waiting = deletes.removals + deletes.completions
             window.count(
-                uncommitted: counts.records + counts.unreported + reported + deletes, committable: reported,
+                uncommitted: counts.records + counts.unreported + reported + waiting, committable: reported,
                 at: now)
         }
         if window.isHeld != isHoldNoted, drain.phase == .running {

@@ -22,10 +22,10 @@ extension WorkerMachine {
         if transactions != nil {
             if isStored { transactions!.delete(.init(device: device(), place: record)) }
             if isOffsetDone { return }
-        } else if settings.mode.hasStore, isStored || partitions[index].awaitsDeletes {
+        } else if settings.mode.hasStore, isStored || !deletes.isEmpty {
             guard
-                partitions[index].acknowledged(
-                    device: device(), offset: record.offset, isStored: isStored, completes: !isOffsetDone)
+                deletes.acknowledged(
+                    EndedItem(device: device(), place: record), isStored: isStored, completes: !isOffsetDone)
             else { return }
         } else if isOffsetDone {
             return

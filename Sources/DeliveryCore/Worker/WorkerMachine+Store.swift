@@ -288,9 +288,8 @@ extension WorkerMachine {
             }
         }
         for removed in progress.removed {
-            guard let index = partitions.index(ofSlot: removed.place.partitionSlot) else { continue }
-            partitions[index].removed(device: removed.device.low, offset: removed.place.offset)
-            followDeletes(index)
+            deletes.removed(EndedItem(device: removed.device.low, place: removed.place))
+            followDeletes()
         }
         afterProgress()
     }

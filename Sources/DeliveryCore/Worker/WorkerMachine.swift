@@ -105,6 +105,8 @@ public struct WorkerMachine: ~Copyable {
     var gate: IntakeGate
     var restore: PartitionRestore
     var committer: Committer
+    /// Pushes that have ended and leave the store after a commit; without transactions.
+    var deletes = DeferredDeletes()
     /// The worker's transactions; nil without transactions.
     var transactions: TransactionalCommits?
     var due = DueSchedule()
@@ -366,13 +368,15 @@ public struct WorkerMachine: ~Copyable {
         expiry.removePartition(slot)
         committer.forget(slot)
         let jobs = gate.load(index).jobs
-        let gone = partitions.remove(index)
+        _ = partitions.remove(index)
         let wasPaused = gate.remove(index)
+        let waitingForDeletes = deletes.removeAll(slot)
+        followDeletes()
         guard jobs > 0 else { return wasPaused }
         orphans[slot] = Orphans(jobs: jobs, awaitedShards: settings.shards)
         act(.requestAll(.release(slot: slot)))
         // Jobs that only waited for deletions take no room any more, because their outcomes are in Kafka.
-        finishOrphans(of: slot, gone?.waitingCompletions ?? 0)
+        finishOrphans(of: slot, waitingForDeletes)
         return wasPaused
     }
 

@@ -109,8 +109,10 @@ extension World {
         happened(.acknowledged)
         note("Kafka has the outcome of record #, push #", outcome.record, outcome.job)
         let isComplete = worker.partitions[partition].removals.order.acknowledged(
-            device: outcome.device, offset: log.records[outcome.record].offset, isStored: outcome.isStored,
-            completes: outcome.completes)
+            EndedItem(
+                device: outcome.device,
+                place: RecordPlace(partitionSlot: 0, offset: log.records[outcome.record].offset)),
+            isStored: outcome.isStored, completes: outcome.completes)
         if isComplete {
             complete(outcome.record, worker, partition)
         } else if outcome.completes {
@@ -125,7 +127,7 @@ extension World {
         guard worker.partitions[partition].isOwned, worker.partitions[partition].slot == place.partitionSlot
         else { return }
         let isAwaited = worker.partitions[partition].removals.order.removed(
-            device: device.low, offset: place.recordOffset)
+            EndedItem(device: device.low, place: RecordPlace(partitionSlot: 0, offset: place.recordOffset)))
         if !isAwaited { broken(.sound, "the removal of the push at \(place) isn't awaited") }
         followRemovals(worker, partition)
     }
@@ -133,11 +135,11 @@ extension World {
     private func followRemovals(_ worker: WorkerModel, _ partition: Int) {
         while violation == nil, let action = worker.partitions[partition].removals.order.nextAction() {
             switch action {
-            case .complete(let offset):
+            case .complete(let place):
                 counts[.completedAfterRemoval] += 1
-                complete(record(partition, offset)!, worker, partition)
-            case .remove(_, let offset):
-                removeFromStore(log.records[record(partition, offset)!].subject, worker)
+                complete(record(partition, place.offset)!, worker, partition)
+            case .remove(let item):
+                removeFromStore(log.records[record(partition, item.place.offset)!].subject, worker)
             }
         }
     }
@@ -304,7 +306,7 @@ extension World {
         }
         worker.partitions[partition].outcomes.removeAll()
         worker.partitions[partition].commit = nil
-        worker.partitions[partition].removals.order.removeAll()
+        worker.partitions[partition].removals.order = DeferredDeletes()
         endStore(partition, worker)
         owner[partition] = -1
         note("worker # has given partition # up", worker.number, partition)
