@@ -320,12 +320,13 @@ public struct DeliveryMachine: ~Copyable {
         if items[Int(slot)].flags.contains(.moves) { moves[slot] = nil }
         unlink(slot)
         setState(slot, .finished)
-        guard peer != Self.noSlot else { return }
         // The store still has the older item, which has to leave the store before the peer is sent to another token.
-        if items[Int(slot)].flags.contains(.stored), items[Int(peer)].flags.contains(.moves) {
+        if peer != Self.noSlot, items[Int(slot)].flags.contains(.stored),
+            items[Int(peer)].flags.contains(.moves)
+        {
             moves[peer]!.departs = true
         }
-        unblock(peer, at: now)
+        if peer != Self.noSlot { unblock(peer, at: now) }
     }
 
     /// Makes an undispatched item wait for the older item of its identity that is in flight.
