@@ -4,16 +4,22 @@ import Logging
 // Sendable: one thread runs at a time, as `Scheduler` says.
 struct LogWatch: LogHandler, @unchecked Sendable {
     private var next: any LogHandler
-    /// Called when a connection is closed because its requests may not be sent any more.
-    private let permitEnded: () -> Void
+    private let seen: (Line) -> Void
 
-    init(_ next: any LogHandler, permitEnded: @escaping () -> Void) {
+    enum Line {
+        /// A connection is closed because its requests may not be sent any more.
+        case permitEnded
+        /// A partition's pushes are sent before the uncommitted records from an offset on were read.
+        case catchUpCut(partition: Int32, readTo: Int64)
+    }
+
+    init(_ next: any LogHandler, seen: @escaping (Line) -> Void) {
         self.next = next
-        self.permitEnded = permitEnded
+        self.seen = seen
     }
 
     var logLevel: Logger.Level {
-        get { min(next.logLevel, .warning) }
+        get { min(next.logLevel, .info) }
         set { next.logLevel = newValue }
     }
 
@@ -31,7 +37,10 @@ struct LogWatch: LogHandler, @unchecked Sendable {
         if case .string(let reason)? = event.metadata?["reason"],
             reason.hasSuffix("process was stopped for too long")
         {
-            permitEnded()
+            seen(.permitEnded)
+        }
+        if let partition = event.metadata?["partition"], let readTo = event.metadata?["read-to"] {
+            seen(.catchUpCut(partition: Int32("\(partition)") ?? -1, readTo: Int64("\(readTo)") ?? 0))
         }
         if event.level >= next.logLevel { next.log(event: event) }
     }

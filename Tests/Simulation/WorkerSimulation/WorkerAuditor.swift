@@ -32,8 +32,7 @@ final class WorkerAuditor {
     private var owners: [Owner] = []
     /// Number of assignments so far.
     private var assignments = 0
-    /// Newest accepted job of each identity.
-    private var newest: [WorkerJob.Identity: Int] = [:]
+    private var newest = NewestAuditor()
     /// Milliseconds since the epoch since which tokens are gone, as APNs has said; `Int64.max` where it hasn't said when.
     private var goneTokens: [Int: Int64] = [:]
     /// The group's offset of each partition, and the records that it doesn't cover yet.
@@ -159,9 +158,14 @@ final class WorkerAuditor {
         return accepted.receivedAt <= hostsDisturbedUntil[accepted.run.host]
     }
 
-    /// A worker has begun requests without a permit to send them, or sockets have taken nothing for long.
-    func permitEnded(host: Int) {
-        if slowLinks.isEmpty { report(.oneOwner, "worker \(host) begins requests without a permit") }
+    /// A worker logs a line.
+    func logged(_ line: LogWatch.Line, host: Int) {
+        switch line {
+        case .permitEnded:
+            // Otherwise sockets may have taken nothing for long.
+            if slowLinks.isEmpty { report(.oneOwner, "worker \(host) begins requests without a permit") }
+        case .catchUpCut(let partition, let readTo): newest.catchUpCut(partition, readTo: readTo)
+        }
     }
 
     // MARK: The service and the group
@@ -424,14 +428,14 @@ final class WorkerAuditor {
     /// APNs accepts a push.
     private func accepted(_ number: Int, _ attempt: WorkerJob.Attempt) {
         let job = records[number]
-        if job.collapse != nil, attempt.token == job.token {
-            if let last = newest[job.identity], last > number, !job.isExempt, !isExcused(records[last]),
-                records[last].partition == job.partition,
-                records[last].expires == .max, !records.hasChange(job.token)
-            {
-                report(.newestWins, "job \(number) is accepted after \(last)")
-            }
-            newest[job.identity] = max(newest[job.identity] ?? 0, number)
+        // A worker without room for all uncommitted records sends before it has read them.
+        let isCrowded = commits.reduce(0) { $0 + $1.unsettled.count } >= scenario.maxInFlight
+        if let last = newest.accepted(number, attempt, records, isCrowded: isCrowded), !job.isExempt,
+            !isExcused(records[last]),
+            records[last].partition == job.partition,
+            records[last].expires == .max, !records.hasChange(job.token)
+        {
+            report(.newestWins, "job \(number) is accepted after \(last)")
         }
         if job.accepted != nil, job.delivery != .confirm {
             repeatedPushes += 1
@@ -441,6 +445,13 @@ final class WorkerAuditor {
         }
         records[number].accepted = attempt
         records[number].isExcused = false
+    }
+
+    /// All is finished.
+    func ended() {
+        for (older, newer) in newest.shown(records) {
+            report(.newestWins, "job \(older) is shown in the end, and job \(newer) was accepted before")
+        }
     }
 
     /// A connection of APNs is gone. Answers that were given a moment ago may not have arrived.
@@ -455,16 +466,19 @@ final class WorkerAuditor {
 
     // MARK: What becomes visible
 
-    /// A dead letter is visible.
-    func sawDeadLetter(_ record: KafkaCluster.Record) {
+    /// A dead letter is visible. Returns what it says.
+    func sawDeadLetter(_ record: KafkaCluster.Record) -> String {
         func number(_ header: DeadLetter.Header) -> Int64? {
             record.headers.first { $0.name == header.rawValue }?.value
                 .flatMap { Int64(String(decoding: $0, as: UTF8.self)) }
         }
         guard let partition = number(.sourcePartition), let offset = number(.sourceOffset),
             let found = records.numbers(Int32(truncatingIfNeeded: partition), offset), let job = found.last
-        else { return report(.rightOutcome, "a dead letter belongs to no job") }
-        guard found.count == 1 else { return found.forEach { saw($0) } }
+        else {
+            report(.rightOutcome, "a dead letter belongs to no job")
+            return "a dead letter of no job"
+        }
+        guard found.count == 1 else { return sawOne(of: found) }
         if records[job].kind != .invalid {
             let rule = record.headers.first { $0.name == DeadLetter.Header.message.rawValue }?.value ?? []
             report(
@@ -472,21 +486,34 @@ final class WorkerAuditor {
                 "job \(job) is sound, and has a dead letter: \(String(decoding: rule, as: UTF8.self))")
         }
         saw(job)
+        return "job \(job) has a dead letter"
     }
 
-    /// An outcome is visible.
-    func sawOutcome(_ record: KafkaCluster.Record) {
+    /// An outcome is visible. Returns what it says.
+    func sawOutcome(_ record: KafkaCluster.Record) -> String {
         guard let outcome = record.value?.withUnsafeBytes({ OutcomeSummary(json: $0) }),
             let found = records.numbers(outcome.partition, Int64(outcome.offset)), let number = found.last
-        else { return report(.rightOutcome, "an outcome belongs to no job") }
-        guard found.count == 1 else { return found.forEach { saw($0) } }
+        else {
+            report(.rightOutcome, "an outcome belongs to no job")
+            return "an outcome of no job"
+        }
+        guard found.count == 1 else { return sawOne(of: found) }
         if let problem = problem(outcome, number) {
             report(.rightOutcome, "job \(number) ends as \(outcome.kind.name), and \(problem)")
         }
         checkProducer(record, number)
-        kinds["\(outcome.kind.name)\(outcome.cause.map { ", \($0)" } ?? "")", default: 0] += 1
+        let kind = "\(outcome.kind.name)\(outcome.cause.map { ", \($0)" } ?? "")"
+        kinds[kind, default: 0] += 1
         saw(number)
         withdraw(by: number, outcome)
+        let successor = outcome.supersededBy.map { " by \($0.low)" } ?? ""
+        return "job \(number) ends as \(kind)\(successor)"
+    }
+
+    /// The end of one of several records with the same place is visible.
+    private func sawOne(of numbers: [Int]) -> String {
+        for number in numbers { saw(number) }
+        return "one of the jobs \(numbers) ends"
     }
 
     /// A process that has lost a partition produces no outcome of it, once it can know.

@@ -22,16 +22,17 @@ final class WorkerHost: @unchecked Sendable {
     /// Reason for which the last process ended by itself; nil: it was killed or asked to stop.
     private(set) var failure: String?
 
-    /// Called when a worker closes a connection because its permit has ended while requests were to be sent.
-    private let permitEnded: () -> Void
+    /// Receives the lines of the worker's log that the auditor knows.
+    private let logged: (LogWatch.Line) -> Void
 
     init(
-        number: Int, _ configuration: Configuration, _ scheduler: Scheduler, permitEnded: @escaping () -> Void
+        number: Int, _ configuration: Configuration, _ scheduler: Scheduler,
+        logged: @escaping (LogWatch.Line) -> Void
     ) {
         self.number = number
         self.configuration = configuration
         self.scheduler = scheduler
-        self.permitEnded = permitEnded
+        self.logged = logged
     }
 
     var isRunning: Bool { process != nil }
@@ -44,7 +45,7 @@ final class WorkerHost: @unchecked Sendable {
             configuration: configuration,
             logger: Logger(
                 label: "worker",
-                factory: { [permitEnded] _ in LogWatch(SimulationLog.handler, permitEnded: permitEnded) }),
+                factory: { [logged] _ in LogWatch(SimulationLog.handler, seen: logged) }),
             started: { [unowned self] in
                 guard self.process === process else { return }
                 worker = $0

@@ -86,7 +86,7 @@ final class WorkerWorld {
             let configuration = try configuration(number, files)
             hosts.append(
                 WorkerHost(number: number, configuration, scheduler) { [unowned self] in
-                    auditor.permitEnded(host: number)
+                    auditor.logged($0, host: number)
                 })
         }
         faults = WorkerFaults(
@@ -223,7 +223,7 @@ final class WorkerWorld {
 
     private func appended(_ job: WorkerJob) {
         note(
-            "job \(auditor.jobs.count): \(job.kind) for token \(job.token), partition \(job.partition), offset \(job.offset)"
+            "job \(auditor.jobs.count): \(job.kind) \(job.collapse ?? "") for token \(job.token), partition \(job.partition), offset \(job.offset)"
         )
         auditor.appended(job)
         counts.events += 1
@@ -270,7 +270,8 @@ final class WorkerWorld {
             if case .open = record.state { break }
             next[partition] = Int(record.offset) + 1
             guard case .committed = record.state else { continue }
-            if topic == Self.deadLetters { auditor.sawDeadLetter(record) } else { auditor.sawOutcome(record) }
+            let end = topic == Self.deadLetters ? auditor.sawDeadLetter(record) : auditor.sawOutcome(record)
+            note(end)
         }
         read[topic] = next
     }
@@ -291,6 +292,7 @@ final class WorkerWorld {
                 isCommitted ? .nothingLost : .progress,
                 "the world is healthy, and something doesn't end: \(unfinished)")
         }
+        auditor.ended()
         stop()
     }
 

@@ -1,0 +1,45 @@
+/// Checks which push of an identity a device shows in the end.
+///
+/// After a fault an older push may be accepted behind a newer one, because both are repeated. The device must then get the
+/// newer push again.
+struct NewestAuditor {
+    /// Newest accepted job of each identity.
+    private var newest: [WorkerJob.Identity: Int] = [:]
+    /// Job that its device shows in place of the newest.
+    private var outdated: [WorkerJob.Identity: Int] = [:]
+
+    /// Offset by partition up to which the uncommitted records were read when sending began.
+    private var readTo: [Int32: Int64] = [:]
+
+    mutating func catchUpCut(_ partition: Int32, readTo offset: Int64) { readTo[partition] = offset }
+
+    /// Notes that APNs accepts a push. Returns the newer push that APNs has accepted before; nil: there is none.
+    /// - Parameter isCrowded: true when workers may be unable to read all uncommitted records before they send.
+    mutating func accepted(
+        _ number: Int, _ attempt: WorkerJob.Attempt, _ records: WorkerRecords, isCrowded: Bool
+    ) -> Int? {
+        let job = records[number]
+        guard job.collapse != nil else { return nil }
+        guard let last = newest[job.identity], last > number else {
+            newest[job.identity] = number
+            outdated[job.identity] = nil
+            return nil
+        }
+        // What a former owner has sent may arrive at any time.
+        let isKnown = records[last].offset < readTo[job.partition] ?? .max
+        if !attempt.link.isDelayed, attempt.assignment != nil, isKnown, !isCrowded {
+            outdated[job.identity] = number
+        }
+        return last
+    }
+
+    /// Returns the devices' pushes that are older than others that APNs has accepted, in the end.
+    func shown(_ records: WorkerRecords) -> [(older: Int, newer: Int)] {
+        outdated.compactMap { identity, older in
+            guard let newer = newest[identity], records[older].partition == records[newer].partition,
+                !records[older].isExempt, !records[newer].isExempt, !records[older].outranks(records[newer])
+            else { return nil }
+            return (older, newer)
+        }.sorted { $0 < $1 }
+    }
+}
