@@ -146,7 +146,7 @@ struct WorkerLife {
 
     var start: Int64
     var end: End?
-    /// Jobs of which the next worker has nothing to repeat: enough commits of their partition followed their outcomes
+    /// Jobs of which the next worker has nothing to repeat: enough commits followed their outcomes
     /// before this life ended.
     var settled: Set<JobPlace> = []
 }

@@ -11,7 +11,7 @@ final class StoreLives: Recorder {
     /// Section `store`; its directory is `store` by default.
     private let store: String
     private var group: CommittedGroup
-    /// When the outcomes of this worker are settled, as a number of commits of their partition.
+    /// When the outcomes of this worker are settled, as a number of commits of any partition.
     private var settledAt: [JobPlace: Int] = [:]
     private var lastOfDevice: [String: JobPlace] = [:]
     private var settled: Set<JobPlace> = []
@@ -47,12 +47,15 @@ final class StoreLives: Recorder {
     /// Returns the number of commits after which nothing of a job is left to repeat. Its outcome was in Kafka just now.
     ///
     /// The first commit may have been on its way already, and the next one has the outcome. Then the kept push leaves
-    /// the store, and after that the offset is committed. An earlier job of the device may need as much before.
+    /// the store, and after that the offset is committed. An earlier job of the device may need as much before, also if
+    /// it came through another partition. One request commits all partitions that have changed.
     private func settlement(_ outcome: AuditedOutcome) -> Int {
-        let key = "\(outcome.place.partition) \(outcome.deviceToken)"
+        let key = outcome.deviceToken
         let before = lastOfDevice.updateValue(outcome.place, forKey: key).flatMap { settledAt[$0] } ?? 0
-        return max(group.commits[Int(outcome.place.partition)] + 4, before + 2)
+        return max(commits + 4 * group.commits.count, before + 2 * group.commits.count)
     }
+
+    private var commits: Int { group.commits.reduce(0, +) }
 
     // MARK: Lives
 
@@ -99,7 +102,7 @@ final class StoreLives: Recorder {
         try group.look()
         // A job that is not settled now stays so until it has another outcome.
         for (place, commits) in settledAt {
-            if group.commits[Int(place.partition)] >= commits {
+            if self.commits >= commits {
                 settled.insert(place)
             } else {
                 settled.remove(place)

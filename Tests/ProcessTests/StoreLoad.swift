@@ -6,6 +6,8 @@ import TestSupport
 struct StoreLoad {
     var random: SeededGenerator
     private var tokens: [String]
+    /// New token by the former token.
+    private var changes: [String: String] = [:]
     private var offline: Set<String> = []
     /// Receipts that devices will send, for the first `arrivalsSeen` arrivals.
     private var receipts: [JobDraft] = []
@@ -55,6 +57,7 @@ struct StoreLoad {
             return JobDraft(recent.token, .cancel(.notification(recent.identifier)))
         case ..<200:
             tokens[index] = random.hexadecimal(bytes: 32)
+            changes[token] = tokens[index]
             return JobDraft(token, .tokenChanged(tokens[index]))
         case ..<203:
             tokens[index] = random.hexadecimal(bytes: 32)
@@ -104,7 +107,12 @@ struct StoreLoad {
             if push.delivery == .confirm, let token = arrived[push.apnsID] {
                 drafts.append(JobDraft(token, .receipt(push.apnsID)))
             }
-            if told.insert(job.deviceToken).inserted { drafts.append(JobDraft(job.deviceToken, .online)) }
+            // A device stays offline when its token changes.
+            var token: String? = job.deviceToken
+            while let next = token {
+                if told.insert(next).inserted { drafts.append(JobDraft(next, .online)) }
+                token = changes[next]
+            }
         }
         for token in tokens where offline.contains(token) && told.insert(token).inserted {
             drafts.append(JobDraft(token, .online))
