@@ -169,7 +169,7 @@ struct DeliveryCircuitTests {
             #expect(harness.waiting == ["probe"])
         case .departed:
             _ = harness.machine.tokenChanged(
-                device, to: DeliveryHarness.device("q"), departs: true, at: harness.now)
+                device, to: DeliveryHarness.device("q"), isElsewhere: true, at: harness.now)
         }
         harness.pass(milliseconds: 0)
         #expect(harness.waiting.contains("next"))

@@ -226,7 +226,7 @@ struct DeliveryControlTests {
         harness.push("there", device: "e", collapse: "y")
         #expect(
             harness.machine.tokenChanged(
-                DeliveryHarness.device("d"), to: new, departs: false, at: harness.now) == 3)
+                DeliveryHarness.device("d"), to: new, isElsewhere: false, at: harness.now) == 3)
         harness.drain()
         #expect(harness.ended == ["moves superseded by there"])
         harness.fail(slot, processed: false)
@@ -244,13 +244,13 @@ struct DeliveryControlTests {
         let slot = harness.begin()!
         #expect(
             harness.machine.tokenChanged(
-                DeliveryHarness.device("d"), to: second, departs: false, at: harness.now) == 1)
+                DeliveryHarness.device("d"), to: second, isElsewhere: false, at: harness.now) == 1)
         harness.drain()
         harness.accept(slot)
         #expect(harness.waiting == ["a"])
         #expect(harness.others == [.noteMove(slot), .readdress(slot, second)])
         #expect(
-            harness.machine.tokenChanged(second, to: third, departs: false, at: harness.now) == 1)
+            harness.machine.tokenChanged(second, to: third, isElsewhere: false, at: harness.now) == 1)
         harness.drain()
         #expect(harness.others == [.noteMove(slot), .readdress(slot, second), .readdress(slot, third)])
         #expect(
@@ -267,7 +267,7 @@ struct DeliveryControlTests {
         let new = DeliveryHarness.device("e")
         #expect(
             harness.machine.tokenChanged(
-                DeliveryHarness.device("d"), to: new, departs: false, at: harness.now) == 1)
+                DeliveryHarness.device("d"), to: new, isElsewhere: false, at: harness.now) == 1)
         harness.drain()
         harness.answer(slot, .unregistered)
         #expect(harness.ended.isEmpty)

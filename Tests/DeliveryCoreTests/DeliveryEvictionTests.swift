@@ -440,7 +440,7 @@ struct DeliveryEvictionTests {
             device, occurredMilliseconds: .max, origin: early, at: now)
         #expect(rejected == 0)
         let moved = harness.machine.tokenChanged(
-            device, to: DeliveryHarness.device("e"), departs: false, origin: early, at: now)
+            device, to: DeliveryHarness.device("e"), isElsewhere: false, origin: early, at: now)
         #expect(moved == 0)
         harness.drain()
         #expect(harness.waiting == ["a"] && harness.ended.isEmpty)

@@ -184,7 +184,7 @@ import Testing
 
 extension DeliveryHarness {
     fileprivate mutating func change(_ device: String, to new: String) {
-        _ = machine.tokenChanged(Self.device(device), to: Self.device(new), departs: false, at: now)
+        _ = machine.tokenChanged(Self.device(device), to: Self.device(new), isElsewhere: false, at: now)
         drain()
     }
 

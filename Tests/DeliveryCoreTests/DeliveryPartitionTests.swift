@@ -191,14 +191,14 @@ struct DeliveryPartitionTests {
             $0.priority = .lowPower
         }
         let moved = here.machine.tokenChanged(
-            DeliveryHarness.device("d"), to: new, departs: true, at: here.now)
+            DeliveryHarness.device("d"), to: new, isElsewhere: true, at: here.now)
         #expect(moved == 2)
         here.drain()
         #expect(here.others.contains(.noteMove(flying)))
         func carry(_ name: String) {
-            let slots = here.others.compactMap { if case .depart(let slot, _) = $0 { slot } else { nil } }
+            let slots = here.others.compactMap { if case .depart(let slot) = $0 { slot } else { nil } }
             guard let slot = slots.last, here.names[slot] == name else {
-                Issue.record("\(name) departs: \(here.others)")
+                Issue.record("\(name) isElsewhere: \(here.others)")
                 return
             }
             let (facts, progress) = here.machine.export(slot)

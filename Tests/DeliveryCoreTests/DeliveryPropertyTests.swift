@@ -65,6 +65,7 @@ private struct RandomLife: ~Copyable {
         limits.returnsPerSecond = 5
         limits.returnBurst = 2
         limits.storeIsDurable = seed % 2 == 0
+        limits.asksBeforeMoves = seed % 4 == 0
         limits.retry.maximumAttempts = 4
         isPatient = seed % 3 == 0
         devices = seed % 5 < 3 ? 5 : 60
@@ -251,7 +252,8 @@ private struct RandomLife: ~Copyable {
             _ = machine.cancel(device, .notificationKey(key), at: now)
         default:
             newDevice = self.device()
-            _ = machine.tokenChanged(device, to: newDevice, departs: chance(30), at: now)
+            _ = machine.tokenChanged(
+                device, to: newDevice, isElsewhere: chance(30), mayWait: true, waits: chance(50), at: now)
             drain()
         }
     }
@@ -306,9 +308,10 @@ private struct RandomLife: ~Copyable {
                     fail("slot \(slot) is dropped although its partition is assigned")
                 }
                 release(slot)
-            case .depart(let slot, _):
+            case .depart(let slot):
                 _ = machine.export(slot)
                 release(slot)
+            case .moveWanted(let slot): if chance(50) { machine.moveOn(slot, at: now) }
             case .offsetDone(let partition, let offset):
                 if !machine.limits.storeIsDurable { fail("the store isn't durable") }
                 if !offsetsDone.insert([Int64(partition), offset]).inserted { fail("offset done twice") }

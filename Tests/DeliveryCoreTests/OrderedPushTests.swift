@@ -152,7 +152,7 @@ struct OrderedPushTests {
         }
         harness.push("update", device: "e") { $0.collapseKey = 7 }
         _ = harness.machine.tokenChanged(
-            DeliveryHarness.device("d"), to: DeliveryHarness.device("e"), departs: false, at: harness.now)
+            DeliveryHarness.device("d"), to: DeliveryHarness.device("e"), isElsewhere: false, at: harness.now)
         harness.drain()
         #expect(harness.ended == ["update superseded by end"])
         #expect(harness.waiting == ["end"])
@@ -167,7 +167,7 @@ struct OrderedPushTests {
         }
         harness.push("update") { $0.collapseKey = 7 }
         _ = harness.machine.tokenChanged(
-            DeliveryHarness.device("d"), to: DeliveryHarness.device("e"), departs: false, at: harness.now)
+            DeliveryHarness.device("d"), to: DeliveryHarness.device("e"), isElsewhere: false, at: harness.now)
         harness.drain()
         #expect(harness.ended == ["update superseded by end"])
         #expect(harness.waiting == ["end"])

@@ -114,8 +114,9 @@ import Testing
         #expect(bed.machine.admit(bed.facts(101), at: bed.now) == .placed(1))
         _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(102), at: bed.now)
         _ = bed.actions()
-        let handle = bed.departure(of: 1)
-        bed.expectRelease(handle, after: Self.place(100))
+        bed.changeToken()
+        #expect(bed.actions() == [.noteMove(1), .dequeue(1)])
+        bed.expectMove(of: 1, after: Self.place(100))
     }
 
     /// The push in flight has no outcome yet when the token changes.
@@ -123,7 +124,7 @@ import Testing
     func pushBehindAStoredPushInFlightWaitsForItsRemoval(_ mode: StoreMode) {
         var bed = Bed(mode)
         let (slot, _) = bed.store(100)
-        bed.pass(hours: 1)
+        bed.pass(milliseconds: 3_600_000)
         #expect(bed.begins(slot) == true)
         let newer = bed.facts(101) { $0.notificationKey = 100 }
         #expect(bed.machine.admit(newer, at: bed.now) == .placed(1))
@@ -131,11 +132,23 @@ import Testing
             Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(102), at: bed.now)
         #expect(bed.actions() == [.noteMove(1), .noteMove(slot)])
         bed.machine.accepted(slot, at: bed.now)
-        let actions = bed.actions()
-        #expect(actions.count == 2 && actions.last == .depart(1))
-        let handle = bed.machine.departing?.awaits
-        #expect(handle != nil)
-        bed.expectRelease(handle, after: Self.place(100))
+        #expect(bed.actions().count == 1)
+        bed.expectMove(of: 1, after: Self.place(100))
+    }
+
+    /// The old token is gone before the push has moved.
+    @Test func pushThatWaitsForItsMoveOutlivesTheOldToken() {
+        var bed = Bed(.local)
+        _ = bed.store(100)
+        #expect(bed.machine.admit(bed.facts(101), at: bed.now) == .placed(1))
+        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(102), at: bed.now)
+        _ = bed.actions()
+        bed.changeToken()
+        _ = bed.actions()
+        #expect(
+            bed.machine.unregistered(Self.device, occurredMilliseconds: .max, Self.place(104), at: bed.now)
+                == 0)
+        bed.expectMove(of: 1, after: Self.place(100))
     }
 
     @Test func pushThatIsAloneMovesAtOnce() {
@@ -148,7 +161,7 @@ import Testing
     }
 
     /// Nobody removes the items of a partition that has ended.
-    @Test func endedPartitionHoldsNoDepartureUp() {
+    @Test func endedPartitionHoldsNoMoveUp() {
         var bed = Bed(.local)
         bed.machine.beginPartition(1, partition: 8, readThrough: 99)
         bed.machine.scanned(1)
@@ -156,10 +169,10 @@ import Testing
         #expect(bed.machine.admit(bed.facts(101) { $0.partition = 1 }, at: bed.now) == .placed(1))
         _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(102), at: bed.now)
         _ = bed.actions()
-        let handle = bed.departure(of: 1)
-        #expect(handle != nil)
+        bed.changeToken()
+        _ = bed.actions()
         bed.machine.endPartition(0)
-        #expect(bed.events().contains(.release(handle ?? 0)))
+        #expect(bed.pass(milliseconds: 100).contains(.readdress(1)))
     }
 
     @Test(arguments: [StoreMode.changelog, .transactions])
@@ -478,7 +491,7 @@ import Testing
         var bed = Bed(.local)
         let (slot, _) = bed.store(100)
         _ = bed.actions()
-        bed.pass(hours: 1)
+        bed.pass(milliseconds: 3_600_000)
         #expect(bed.begins(slot) == true)
         _ = bed.machine.tokenChanged(
             Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(101), at: bed.now)
@@ -515,39 +528,29 @@ import Testing
 extension ShardMachineTests.Bed {
     fileprivate mutating func begins(_ slot: UInt32) -> Bool { machine.beginAttempt(slot, at: now) }
 
-    fileprivate mutating func pass(hours: Int64) {
+    @discardableResult
+    fileprivate mutating func pass(milliseconds: Int64) -> [ShardAction] {
         now = DeliveryTime(
-            wallMilliseconds: now.wallMilliseconds + hours * 3_600_000,
-            monotonicNanoseconds: now.monotonicNanoseconds + UInt64(hours) * 3_600_000_000_000)
+            wallMilliseconds: now.wallMilliseconds + milliseconds,
+            monotonicNanoseconds: now.monotonicNanoseconds + UInt64(milliseconds) * 1_000_000)
         machine.advance(to: now)
-        _ = actions()
+        return actions()
     }
 
-    /// Changes the device's token, and returns the handle of the release that the push's departure awaits.
-    fileprivate mutating func departure(of slot: UInt32) -> UInt32? {
+    fileprivate mutating func changeToken() {
         _ = machine.tokenChanged(
             ShardMachineTests.device, to: ShardMachineTests.other, occurredMilliseconds: 5,
             ShardMachineTests.place(103), at: now)
-        #expect(actions().last == .depart(slot))
-        return machine.departing?.awaits
     }
 
-    fileprivate mutating func expectRelease(_ handle: UInt32?, after place: RecordPlace) {
-        guard let handle, let migration = machine.departing else {
-            Issue.record("no departure awaits its release")
-            return
-        }
-        guard case .deferred(let waiting) = machine.arrives(migration, isReleased: false) else {
-            Issue.record("the departure is not deferred")
-            return
-        }
+    /// Expects a push to move once the ended push has left the store, and not before.
+    fileprivate mutating func expectMove(of slot: UInt32, after place: RecordPlace) {
         let item = EndedItem(device: ShardMachineTests.device.low, place: place)
+        #expect(pass(milliseconds: 100) == [])
         #expect(machine.remove(item)?.item == item)
-        #expect(!events().contains(.release(handle)))
+        #expect(pass(milliseconds: 100) == [])
         machine.done(machine.takeRequests())
-        #expect(events() == [.removed(place, ShardMachineTests.device), .release(handle)])
-        #expect(machine.unreleased(of: ShardMachineTests.other) == [waiting])
-        machine.release(waiting, of: ShardMachineTests.other)
-        #expect(machine.unreleased(of: ShardMachineTests.other) == [])
+        #expect(events() == [.removed(place, ShardMachineTests.device)])
+        #expect(pass(milliseconds: 100) == [.readdress(slot), .enqueue(slot, atFront: false)])
     }
 }

@@ -35,9 +35,11 @@ public enum DeliveryAction: Equatable, Sendable {
     case noteMove(UInt32)
     /// Address the job to this device, which is its device's new token: the token of the event, or the noted one.
     case readdress(UInt32, DeviceKey)
-    /// Hand the item to the shard of its device's new token. Export it with ``DeliveryMachine/export(_:)``, release
-    /// the slot, and adopt the item there. The device is that of the old token.
-    case depart(UInt32, from: DeviceKey)
+    /// Move the item to another shard, because its device's new token belongs there. Export it with
+    /// ``DeliveryMachine/export(_:)``, release the slot, and adopt the item in the other shard.
+    case depart(UInt32)
+    /// Call ``DeliveryMachine/moveOn(_:at:)`` unless the item has to wait at its old token. The request is repeated.
+    case moveWanted(UInt32)
     /// Alert a person, because the answers to a topic's pushes have stopped the topic.
     case alert(topic: UInt16, slot: UInt32, TopicFault)
     /// Report that the topic's pushes continue.

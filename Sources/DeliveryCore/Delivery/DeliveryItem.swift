@@ -51,8 +51,8 @@ struct DeliveryItem: BitwiseCopyable {
         static let withdrawn = Flags(rawValue: 2)
         /// The item's receipt came while it was in flight or blocked.
         static let receiptSeen = Flags(rawValue: 4)
-        /// The token of the item's device changed while it was in flight or blocked: it moves before it is sent or
-        /// retried.
+        /// The token of the item's device changed while the item was in flight, blocked or had to wait: the item moves
+        /// before it is sent or retried.
         static let moves = Flags(rawValue: 8)
         /// The item is sent once although its device counts as offline.
         static let ignoresPresence = Flags(rawValue: 16)

@@ -236,28 +236,44 @@ extension DeliveryMachine {
 
     /// Moves a device's pending items to its new token. Returns the number of items that move. Items in flight are
     /// included, although they move only if they are retried.
-    /// - Parameter departs: true when the items leave the machine: the new token belongs to another shard, or the items
-    ///   have to wait for removals from the store.
+    /// - Parameters:
+    ///   - isElsewhere: true when the new token belongs to another shard.
+    ///   - mayWait: true when items in flight may have to wait for ``moveOn(_:at:)`` at the old token afterwards.
+    ///   - waits: true when the other items have to wait as well.
     public mutating func tokenChanged(
-        _ device: DeviceKey, to new: DeviceKey, departs: Bool, origin: RecordOrigin? = nil,
-        at now: DeliveryTime
+        _ device: DeviceKey, to new: DeviceKey, isElsewhere: Bool, mayWait: Bool = false, waits: Bool = false,
+        origin: RecordOrigin? = nil, at now: DeliveryTime
     ) -> Int {
         milestones.events += 1
         guard device != new else { return 0 }
-        let move = Move(device: new, departs: departs)
+        let move = Move(device: new, isElsewhere: isElsewhere, mayWait: mayWait && limits.asksBeforeMoves)
         var count = 0
         forEachItem(of: device) { machine, slot in
             let item = machine.items + Int(slot)
             guard item.pointee.isBefore(origin) else { return }
             count += 1
-            guard item.pointee.state == .inFlight || item.pointee.state == .blocked else {
+            let isBusy = item.pointee.state == .inFlight || item.pointee.state == .blocked
+            guard isBusy || waits || item.pointee.flags.contains(.moves) else {
                 return machine.move(slot, to: move, at: now)
             }
             item.pointee.flags.insert(.moves)
             machine.moves[slot] = move
             machine.actions.append(.noteMove(slot))
+            guard !isBusy else { return }
+            machine.withdraw(slot)
+            machine.dispatch(slot, at: now)
         }
         return count
+    }
+
+    /// Returns the device to whose token an item belongs at present.
+    func device(of slot: UInt32) -> DeviceKey { devices.entries[Int(items[Int(slot)].device)].key }
+
+    /// Moves an item to another device token, after ``DeliveryAction/moveWanted(_:)``.
+    mutating func moveOn(_ slot: UInt32, at now: DeliveryTime) {
+        guard items[Int(slot)].state.isLive, let move = moves.removeValue(forKey: slot) else { return }
+        items[Int(slot)].flags.remove(.moves)
+        self.move(slot, to: move, at: now)
     }
 
     /// Moves an item that isn't in flight to another device token.
@@ -268,13 +284,12 @@ extension DeliveryMachine {
         // well.
         item.pointee.flags.remove([.accepted, .ignoresPresence])
         if openCircuits > 0 { probeLeft(slot) }
-        let old = devices.entries[Int(item.pointee.device)].key
         unlink(slot)
-        if move.departs {
+        if move.isElsewhere {
             moves[slot] = move
             milestones.departed += 1
             setState(slot, .finished)
-            actions.append(.depart(slot, from: old))
+            actions.append(.depart(slot))
             return
         }
         let device = devices.findOrInsert(move.device)

@@ -8,9 +8,12 @@ extension DeliveryMachine {
         let item = items + Int(slot)
         if isEnding(item.pointee.partition) { return drop(slot, at: now) }
         if lastMoment(slot) <= now.wallMilliseconds { return finish(slot, .expired, at: now) }
-        if item.pointee.flags.contains(.moves), let move = moves.removeValue(forKey: slot) {
-            item.pointee.flags.remove(.moves)
-            return self.move(slot, to: move, at: now)
+        if item.pointee.flags.contains(.moves) {
+            guard moves[slot]?.mayWait == true else { return moveOn(slot, at: now) }
+            // The store doesn't get the item under the old token: the token change may be done already.
+            setWaiting(slot, .retrying)
+            timers.insert(slot, due: now.monotonic(inMilliseconds: Self.moveInterval))
+            return actions.append(.moveWanted(slot))
         }
         if item.pointee.deliverAt > now.wallMilliseconds {
             if item.pointee.deliverAt >= item.pointee.expiry { return finish(slot, .expired, at: now) }
@@ -34,6 +37,9 @@ extension DeliveryMachine {
         setState(slot, .waiting)
         actions.append(.enqueue(slot, atFront: atFront))
     }
+
+    /// Milliseconds between two requests for the move of an item that has to wait.
+    private static let moveInterval: Int64 = 100
 
     /// Sets a waiting state outside of the scheduler. A probe in such a state reports nothing about its topic.
     mutating func setWaiting(_ slot: UInt32, _ state: ItemState) {

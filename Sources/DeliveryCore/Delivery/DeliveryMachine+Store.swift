@@ -41,7 +41,7 @@ extension DeliveryMachine {
         for index in 0..<highWater {
             let item = items + index
             guard item.pointee.offset < offset, item.pointee.partition == partition, !item.pointee.isOrdered,
-                item.pointee.flags.isDisjoint(with: [.offsetDone, .stored])
+                item.pointee.flags.isDisjoint(with: [.offsetDone, .stored, .moves])
             else { continue }
             switch item.pointee.state {
             case .scheduled, .retrying, .coalescing, .confirming, .held, .topicCircuitOpen, .poolUnavailable:

@@ -80,8 +80,9 @@ public struct DeliveryMachine: ~Copyable {
 
     struct Move {
         var device: DeviceKey
-        /// True when the item leaves the machine.
-        var departs: Bool
+        var isElsewhere: Bool
+        /// True when the item waits while the owner wants it to.
+        var mayWait: Bool
     }
 
     /// - Parameter seed: seed of the jitter.
@@ -320,12 +321,6 @@ public struct DeliveryMachine: ~Copyable {
         if items[Int(slot)].flags.contains(.moves) { moves[slot] = nil }
         unlink(slot)
         setState(slot, .finished)
-        // The store still has the older item, which has to leave the store before the peer is sent to another token.
-        if peer != Self.noSlot, items[Int(slot)].flags.contains(.stored),
-            items[Int(peer)].flags.contains(.moves)
-        {
-            moves[peer]!.departs = true
-        }
         if peer != Self.noSlot { unblock(peer, at: now) }
     }
 

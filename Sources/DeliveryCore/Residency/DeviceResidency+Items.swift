@@ -188,7 +188,6 @@ extension DeviceResidency {
         for item in requests.removals {
             guard let entry = ended.removed(item) else { continue }
             ask(.removed(item.place, entry.device))
-            if entry.ends == 0 { hasLeftStore(item) }
         }
     }
 

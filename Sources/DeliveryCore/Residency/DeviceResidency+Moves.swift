@@ -116,38 +116,11 @@ extension DeviceResidency {
     /// Returns the handles of token changes that are given back to Kafka.
     public mutating func takeChangesGivenBack() -> [UInt32] { exchange(&changesGivenBack, with: []) }
 
-    // MARK: Departures that wait for removals
-
-    /// Returns true when the store has ended items of a device, which departures from the device have to await.
-    public func mustAwaitRemovals(of device: DeviceKey) -> Bool {
-        !ended.isEmpty && !ended.items(storedUnder: device).isEmpty
-    }
-
-    /// Requests ``ResidencyAction/release(_:)`` once the present ended items of a device have left the store. Returns
-    /// false when there is none.
+    /// Returns true when the store has ended items of a device. A push that moves from the device waits for their removal.
     ///
-    /// Outcomes of different devices are acknowledged in any order. A push that moves must therefore not be sent while
-    /// the store has an older push that it has replaced: a crash would bring back the older push alone.
-    public mutating func awaitRemovals(of device: DeviceKey, _ handle: UInt32) -> Bool {
-        guard !ended.isEmpty else { return false }
-        let items = ended.items(storedUnder: device)
-        guard !items.isEmpty else { return false }
-        for item in items { awaitedRemovals[item, default: []].append(handle) }
-        removalsAwaited[handle] = items.count
-        return true
-    }
-
-    /// Releases the departures for which the item was the last to leave the store.
-    mutating func hasLeftStore(_ item: EndedItem) {
-        guard !awaitedRemovals.isEmpty, let handles = awaitedRemovals.removeValue(forKey: item) else {
-            return
-        }
-        for handle in handles {
-            let left = removalsAwaited[handle]! - 1
-            removalsAwaited[handle] = left > 0 ? left : nil
-            if left == 0 { ask(.release(handle)) }
-        }
-    }
+    /// Outcomes of two devices are acknowledged in any order. If the push had moved and were done while the store has an
+    /// older push that it has replaced, a crash would bring back the older push alone.
+    public func mustAwaitRemovals(of device: DeviceKey) -> Bool { ended.has(storedUnder: device) }
 
     // MARK: Token changes in a row
 

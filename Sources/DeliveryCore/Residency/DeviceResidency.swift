@@ -56,9 +56,6 @@ public struct DeviceResidency: ~Copyable {
     /// Count of restored items that come from other shards and wait to be taken over.
     var waitingRestored = 0
     var ended = EndedItems()
-    /// Handles of departures, by the ended items that they await, and the number of items that each awaits.
-    var awaitedRemovals: [EndedItem: [UInt32]] = [:]
-    var removalsAwaited: [UInt32: Int] = [:]
     /// Keys that a load issued earlier may still find, with the number of times that items left them.
     var staleKeys: [StaleKey: Int] = [:]
     var requests = StoreRequests()
@@ -293,11 +290,6 @@ public struct DeviceResidency: ~Copyable {
         marked = marked.filter { $0.key.partitionSlot != slot }
         marks.removeAll { $0.partitionSlot == slot }
         ended.removeAll(slot)
-        for item in awaitedRemovals.keys.filter({ $0.place.partitionSlot == slot }).sorted(
-            by: EndedItem.precedes)
-        {
-            hasLeftStore(item)
-        }
         restored = restored.filter { $0.partitionSlot != slot }
     }
 
@@ -325,12 +317,10 @@ public struct DeviceResidency: ~Copyable {
     public mutating func takeAllHandles() -> [UInt32] {
         abandon(nil)
         var handles = exchange(&early, with: []).map(\.handle)
-        handles += exchange(&removalsAwaited, with: [:]).keys.sorted()
-        awaitedRemovals = [:]
         for action in actions[actionHead...] {
             switch action {
             case .takeIn(let handle), .proceed(let handle), .refuse(let handle), .takeOver(let handle),
-                .leaveInStore(let handle), .discard(let handle), .release(let handle):
+                .leaveInStore(let handle), .discard(let handle):
                 handles.append(handle)
             case .load, .removeMark, .removed: break
             }

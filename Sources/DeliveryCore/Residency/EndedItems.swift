@@ -11,11 +11,6 @@ public struct EndedItem: Hashable, BitwiseCopyable, Sendable {
         self.device = device
         self.place = place
     }
-
-    static func precedes(_ one: EndedItem, _ other: EndedItem) -> Bool {
-        (one.place.partitionSlot, one.place.offset, one.device)
-            < (other.place.partitionSlot, other.place.offset, other.device)
-    }
 }
 
 /// Items that have ended and are still in the store until their outcomes are safe.
@@ -39,25 +34,37 @@ struct EndedItems {
     private var entries: [RecordPlace: Entry] = [:]
     /// Further items of a place that is taken in ``entries``.
     private var others: [EndedItem: Entry] = [:]
+    /// Number of items by the device under which the store has them.
+    private var byDevice: [DeviceKey: Int] = [:]
 
     var isEmpty: Bool { entries.isEmpty }
 
     mutating func insert(_ place: RecordPlace, _ key: StoredKey, _ device: DeviceKey) {
         var entry = Entry(key: key, device: device)
+        count(key.device, 1)
         guard let taken = entries[place] else {
             entries[place] = entry
             return
         }
         guard taken.device.low != device.low else {
+            count(taken.key.device, -1)
             entry.ends += taken.ends
             entry.asked = taken.asked
             entries[place] = entry
             return
         }
         let item = EndedItem(device: device.low, place: place)
-        entry.ends += others[item]?.ends ?? 0
-        entry.asked = others[item]?.asked ?? 0
+        if let other = others[item] {
+            count(other.key.device, -1)
+            entry.ends += other.ends
+            entry.asked = other.asked
+        }
         others[item] = entry
+    }
+
+    private mutating func count(_ device: DeviceKey, _ change: Int) {
+        let items = byDevice[device, default: 0] + change
+        byDevice[device] = items > 0 ? items : nil
     }
 
     func has(_ place: RecordPlace) -> Bool { !entries.isEmpty && entries[place] != nil }
@@ -69,14 +76,10 @@ struct EndedItems {
             || !others.isEmpty && others.contains { $0.key.place == place && $0.value.key.device == device }
     }
 
-    func has(_ item: EndedItem) -> Bool { self[item] != nil }
+    /// Returns true when an item has ended that the store has under this device.
+    func has(storedUnder device: DeviceKey) -> Bool { !byDevice.isEmpty && byDevice[device] != nil }
 
-    /// Returns the items that have ended and that the store has under this device. Costs O(ended items).
-    func items(storedUnder device: DeviceKey) -> [EndedItem] {
-        entries.compactMap { place, entry in
-            entry.key.device == device ? EndedItem(device: entry.device.low, place: place) : nil
-        } + others.compactMap { $0.value.key.device == device ? $0.key : nil }
-    }
+    func has(_ item: EndedItem) -> Bool { self[item] != nil }
 
     private subscript(item: EndedItem) -> Entry? {
         get {
@@ -108,6 +111,7 @@ struct EndedItems {
         entry.ends -= 1
         entry.asked -= 1
         self[item] = entry.ends == 0 ? nil : entry
+        if entry.ends == 0 { count(entry.key.device, -1) }
         // Picks the item with the lowest device, so that equal runs behave alike.
         if !others.isEmpty, entries[item.place] == nil,
             let next = others.keys.filter({ $0.place == item.place }).min(by: { $0.device < $1.device })
@@ -120,6 +124,9 @@ struct EndedItems {
     mutating func removeAll(_ slot: UInt16) {
         entries = entries.filter { $0.key.partitionSlot != slot }
         others = others.filter { $0.key.place.partitionSlot != slot }
+        byDevice = [:]
+        for entry in entries.values { count(entry.key.device, 1) }
+        for entry in others.values { count(entry.key.device, 1) }
     }
 
     func has(partitionSlot slot: UInt16) -> Bool { entries.keys.contains { $0.partitionSlot == slot } }

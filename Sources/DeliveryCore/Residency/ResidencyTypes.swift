@@ -143,8 +143,6 @@ public enum ResidencyAction: Equatable, Sendable {
     case removeMark(RecordPlace)
     /// Report to the intake that an item has left the store. The device is that of the item's outcome.
     case removed(RecordPlace, DeviceKey)
-    /// Release the departure with this handle: the ended items of its old token have left the store.
-    case release(UInt32)
 }
 
 /// Decision about an item that a load has found.

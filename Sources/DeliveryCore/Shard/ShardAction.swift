@@ -135,8 +135,6 @@ public struct ItemMigration: Sendable {
     /// Put of an item that the store has; nil when the store doesn't have it. The old shard's batch writes the item
     /// under its new token, and the item follows that batch.
     public var writing: ItemWriting?
-    /// Handle of ``ResidencyAction/release(_:)``, before which the item isn't taken over; nil when nothing is awaited.
-    public var awaits: UInt32?
 
     /// Record of the item's job.
     public var place: RecordPlace { RecordPlace(partitionSlot: facts.partition, offset: facts.offset) }

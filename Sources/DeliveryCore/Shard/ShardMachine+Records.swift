@@ -230,10 +230,14 @@ extension ShardMachine {
         change = place
         movedAt = occurredMilliseconds
         return delivery.tokenChanged(
-            device, to: new,
-            departs: shard(of: new) != settings.index
-                || defersRemovals && residency.mustAwaitRemovals(of: device),
-            origin: RecordOrigin(place), at: now)
+            device, to: new, isElsewhere: shard(of: new) != settings.index,
+            mayWait: true, waits: mustAwaitRemovals(of: device), origin: RecordOrigin(place), at: now)
+    }
+
+    /// Returns true when items that move from a device have to wait. With transactions an outcome and its item's removal
+    /// are one unit.
+    func mustAwaitRemovals(of device: DeviceKey) -> Bool {
+        mode != .transactions && residency.mustAwaitRemovals(of: device)
     }
 
     /// Remembers a token change. Returns the number under which to keep the new token for ``moveOn(_:after:at:)``;
@@ -259,7 +263,7 @@ extension ShardMachine {
         movedAt = past.occurredMilliseconds
         // Applies also when the token is this shard's: as a departure, the item waits until all of that device is in
         // memory.
-        _ = delivery.tokenChanged(device, to: past.to, departs: true, origin: past.origin, at: now)
+        _ = delivery.tokenChanged(device, to: past.to, isElsewhere: true, origin: past.origin, at: now)
         return past.number
     }
 
@@ -281,10 +285,7 @@ extension ShardMachine {
 
     // MARK: Departures
 
-    /// True when the store keeps an ended item until its outcome is committed.
-    private var defersRemovals: Bool { mode == .local || mode == .changelog }
-
-    mutating func depart(_ slot: UInt32, from old: DeviceKey, at now: DeliveryTime) -> ShardAction {
+    mutating func depart(_ slot: UInt32, at now: DeliveryTime) -> ShardAction {
         let place = delivery.recordPlace(slot)
         let isWritten = hasStore && residency.isStored(slot) && isBegun(place.partitionSlot)
         let progressToStore = isWritten ? delivery.progressToStore(slot, at: now) : nil
@@ -297,10 +298,6 @@ extension ShardMachine {
         departing = ItemMigration(
             facts: facts, progress: progress, resident: residency.facts(slot), movedAtMilliseconds: movedAt,
             partition: partition, writing: writing)
-        if defersRemovals {
-            let handle = newHandle()
-            if residency.awaitRemovals(of: old, handle) { departing!.awaits = handle }
-        }
         residency.removeItem(slot)
         delivery.release(slot)
         return .depart(slot)
@@ -308,8 +305,7 @@ extension ShardMachine {
 
     /// Decides what to do with an item whose device now has a token of this shard. Its older records were taken
     /// before.
-    /// - Parameter isReleased: true when the old shard's reports of the item can't come after this shard's, and the ended
-    ///   items of the old token have left the store.
+    /// - Parameter isReleased: true when the old shard's reports of the item can't come after this shard's.
     public mutating func arrives(_ migration: borrowing ItemMigration, isReleased: Bool) -> MigrationVerdict {
         guard !hasEnded, has(migration.facts.partition, migration.partition) else {
             skip(migration)

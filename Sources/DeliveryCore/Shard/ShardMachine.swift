@@ -96,7 +96,9 @@ public struct ShardMachine: ~Copyable {
     public init(_ settings: Settings, isAllPaused: Bool = false) {
         self.settings = settings
         self.isAllPaused = isAllPaused
-        delivery = DeliveryMachine(limits: settings.delivery, seed: settings.seed)
+        var limits = settings.delivery
+        limits.asksBeforeMoves = settings.mode.hasStore
+        delivery = DeliveryMachine(limits: limits, seed: settings.seed)
         residency = DeviceResidency(limits: settings.residency)
     }
 
@@ -180,7 +182,10 @@ public struct ShardMachine: ~Copyable {
         case .readdress(let slot, let device):
             residency.moved(slot, delivery.recordPlace(slot), to: device)
             return .readdress(slot)
-        case .depart(let slot, let old): return depart(slot, from: old, at: now)
+        case .depart(let slot): return depart(slot, at: now)
+        case .moveWanted(let slot):
+            if !mustAwaitRemovals(of: delivery.device(of: slot)) { delivery.moveOn(slot, at: now) }
+            return nil
         case .alert(let topic, let slot, let fault): return .alert(topic: topic, slot: slot, fault)
         case .recovered(let topic): return .recovered(topic: topic)
         case .suspended(let topic): return .suspended(topic: topic)

@@ -62,10 +62,10 @@ final class ShardPeers: Sendable {
         shard.loop.execute { shard.importItem(migration) }
     }
 
-    /// Meets a condition of a departure, and lets its new shard take it over if no other condition is left.
-    func met(_ release: MigrationRelease) {
-        guard release.meet(), let shard = shard(release.shard) else { return }
-        shard.loop.execute { shard.resume(release.device) }
+    /// Lets the shard take over departures of the device.
+    func released(_ device: DeviceKey, at index: Int) {
+        guard let shard = shard(index) else { return }
+        shard.loop.execute { shard.resume(device) }
     }
 
     private func shard(_ index: Int) -> Shard? {

@@ -8,8 +8,6 @@ struct WaitingEvents {
     enum Event {
         case record(IncomingRecord)
         case migration(Migration)
-        /// Release of a departure that this shard has handed over.
-        case release(MigrationRelease)
         /// A token change whose outcome waits for items in flight, and the number of items concerned.
         case change(IncomingRecord, count: UInt32?)
     }
@@ -30,7 +28,7 @@ struct WaitingEvents {
             case .change(var incoming, let count) where incoming.record.keepsResponse:
                 shrunk(incoming.place, incoming.leaveResponse())
                 events.values[index] = .change(incoming, count: count)
-            case .record, .change, .migration, .release: break
+            case .record, .change, .migration: break
             }
             events.formIndex(after: &index)
         }
@@ -90,8 +88,6 @@ extension Shard {
         case .removeMark(let place): removeMark(place)
         case .removed(let place, let device):
             _ = storage?.takeChangelogKey(of: EndedItem(device: device.low, place: place))
-        case .release(let handle):
-            if case .release(let release)? = waiting.take(handle) { peers.met(release) }
         }
     }
 
@@ -106,7 +102,7 @@ extension Shard {
         case .migration(let migration)?:
             machine.discard(migration.item)
             free(migration.job)
-        case .release?, nil: break
+        case nil: break
         }
     }
 

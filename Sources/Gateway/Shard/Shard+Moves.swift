@@ -15,25 +15,13 @@ struct Migration: @unchecked Sendable {
     var isReleased: Bool { release?.isReleased ?? true }
 }
 
-/// Permits the takeover of a departure when its conditions are met: the changelog has the old shard's records of the
-/// item, and the ended items of the old token have left the store.
+/// Permits the takeover of a departure. The changelog must not get the new shard's records of an item before the old
+/// shard's.
 final class MigrationRelease: Sendable {
-    /// Device of the new token.
-    let device: DeviceKey
-    /// Index of the shard that takes the item over.
-    let shard: Int
-    private let conditions: Atomic<Int>
+    private let value = Atomic<Bool>(false)
 
-    init(_ device: DeviceKey, shard: Int, conditions: Int) {
-        self.device = device
-        self.shard = shard
-        self.conditions = Atomic(conditions)
-    }
-
-    var isReleased: Bool { conditions.load(ordering: .acquiring) == 0 }
-
-    /// Returns true when the condition met is the last.
-    func meet() -> Bool { conditions.subtract(1, ordering: .acquiringAndReleasing).newValue == 0 }
+    var isReleased: Bool { value.load(ordering: .acquiring) }
+    func release() { value.store(true, ordering: .releasing) }
 }
 
 /// Items whose devices get new tokens.
@@ -58,15 +46,15 @@ extension Shard {
         if let writing = item.writing { write(slot, writing) }
         var migration = Migration(job: jobs.remove(slot), item: item)
         let shard = machine.shard(of: item.facts.device)
-        let awaitsChangelog = item.writing != nil && outcomes.hasChangelog
-        if awaitsChangelog || item.awaits != nil {
-            let release = MigrationRelease(
-                item.facts.device, shard: shard, conditions: awaitsChangelog && item.awaits != nil ? 2 : 1)
-            migration.release = release
-            if awaitsChangelog { outcomes.afterThis { [peers] in peers.met(release) } }
-            if let handle = item.awaits { waiting.keep(.release(release), under: handle) }
-        }
         guard item.writing != nil else { return peers.handOver(migration, to: shard) }
+        if outcomes.hasChangelog {
+            let release = MigrationRelease()
+            migration.release = release
+            outcomes.afterThis { [self, device = item.facts.device] in
+                release.release()
+                peers.released(device, at: shard)
+            }
+        }
         storage?.depart(migration)
         askForTurnEnd()
     }

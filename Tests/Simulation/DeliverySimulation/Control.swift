@@ -159,7 +159,7 @@ extension World {
         cause.newToken = record.subject
         let isElsewhere = self.shard(of: record.subject) != shard.number
         _ = shard.machine.tokenChanged(
-            key, to: tokens[record.subject].key, departs: isElsewhere, origin: origin, at: now(worker))
+            key, to: tokens[record.subject].key, isElsewhere: isElsewhere, origin: origin, at: now(worker))
         drain(worker, shard)
         for slot in shard.copies.indices {
             let copy = shard.copies[slot]

@@ -331,7 +331,8 @@ extension World {
         case .readdress(let slot, _):
             counts[.readdress] += 1
             readdress(slot, worker, shard)
-        case .depart(let slot, _): depart(slot, worker, shard)
+        case .depart(let slot): depart(slot, worker, shard)
+        case .moveWanted(let slot): broken(.sound, "slot \(slot) asks before it moves")
         case .alert(let topic, _, let fault):
             counts[fault == .tokens ? .alertOfTokens : .alert] += 1
             note(worker, shard, "topic # is stopped", Int(topic))

@@ -132,7 +132,6 @@ extension World {
                 .unmark(job: log.records[record(partition, place.offset)!].subject), partition, shard)
         case .removed(let place, let device):
             removed(place, device, worker)
-        case .release: broken(.sound, "a departure is released that nothing held up")
         }
     }
 

@@ -140,7 +140,6 @@ extension ShardProcess {
         case .load: world.coverage.reached(.load)
         case .removeMark: world.coverage.reached(.removeMark)
         case .removed: world.coverage.reached(.removed)
-        case .release: break
         }
     }
 

@@ -244,11 +244,6 @@ extension ShardProcess {
             if hasChangelog { change(place.partitionSlot, part, .unmark(offset: place.offset)) }
         case .removed(let place, let device):
             changelogKeys[EndedItem(device: device.low, place: place)] = nil
-        case .release(let handle):
-            guard case .release(let release)? = events.removeValue(forKey: handle) else {
-                return world.broken(.sound, "what waits under a handle isn't a release")
-            }
-            met(release)
         }
     }
 
@@ -277,8 +272,7 @@ extension ShardProcess {
         case .migration(let migration)?:
             machine.discard(migration.item)
             free(migration.held)
-        case .release?: break
-        case nil: world.broken(.sound, "no event waits under a handle")
+        case nil: world.broken(.sound, "nothing waits under a handle")
         }
     }
 

@@ -204,23 +204,17 @@ extension ShardProcess {
         observeRelease(slot)
         var migration = Migration(held: copy, item: item)
         let shard = machine.shard(of: item.facts.device)
-        let release = Migration.Release(item.facts.device, shard: shard)
-        migration.release = release
-        if let handle = item.awaits {
-            release.conditions += 1
-            events[handle] = .release(release)
-        }
-        if item.writing != nil, hasChangelog {
-            release.conditions += 1
-            afterThis { [self] in met(release) }
-        }
         guard item.writing != nil else { return process.handOver(migration, to: shard) }
+        if hasChangelog {
+            let release = Migration.Release()
+            migration.release = release
+            let (process, device) = (process, item.facts.device)
+            afterThis {
+                release.isReleased = true
+                process.released(device, at: shard)
+            }
+        }
         batch.migrations.append(migration)
-    }
-
-    func met(_ release: Migration.Release) {
-        release.conditions -= 1
-        if release.conditions == 0 { process.released(release.device, at: release.shard) }
     }
 
     /// Takes an item whose device now has a token of this shard.

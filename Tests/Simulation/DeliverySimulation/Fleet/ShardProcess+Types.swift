@@ -39,19 +39,12 @@ extension ShardProcess {
         /// Nil: it may be taken over at once.
         var release: Release?
 
-        /// Conditions for the takeover, met by the shard that the item leaves.
+        /// Set by the shard that the item leaves, when the changelog has that shard's records of it.
         final class Release {
-            let device: DeviceKey
-            let shard: Int
-            var conditions = 0
-
-            init(_ device: DeviceKey, shard: Int) {
-                self.device = device
-                self.shard = shard
-            }
+            var isReleased = false
         }
 
-        var isReleased: Bool { release?.conditions ?? 0 == 0 }
+        var isReleased: Bool { release?.isReleased ?? true }
     }
 
     /// Orders to the shard's loop, in this order.
@@ -71,7 +64,6 @@ extension ShardProcess {
     enum Event {
         case record(Incoming)
         case migration(Migration)
-        case release(Migration.Release)
         case change(Incoming)
     }
 
