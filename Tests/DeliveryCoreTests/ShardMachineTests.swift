@@ -280,6 +280,31 @@ import Testing
         #expect(bed.machine.isDone(Self.place(100), Self.other, id) == false)
     }
 
+    /// The record may outdate the push that is in memory already.
+    @Test(arguments: [true, false]) func catchUpWaitsForRecordsThatWaitForLoads(_ isLoaded: Bool) {
+        var bed = Bed(.local)
+        bed.machine.beginCatchUp(1)
+        bed.machine.beginPartition(1, partition: 8, readThrough: 99)
+        bed.machine.scanned(1)
+        #expect(bed.machine.admit(bed.facts(100) { $0.partition = 1 }, at: bed.now) == .placed(0))
+        let newer = RecordPlace(partitionSlot: 1, offset: 101)
+        let handle = bed.machine.mustWait(push: Self.device, newer, .holdWhileOffline)
+        bed.machine.endCatchUp(1, at: bed.now)
+        #expect(bed.pass(milliseconds: 10) == [])
+        guard isLoaded else {
+            #expect(bed.pass(milliseconds: 5000) == [.enqueue(0, atFront: false)])
+            return
+        }
+        _ = bed.machine.askForLoads(at: bed.now.monotonicNanoseconds)
+        _ = bed.events()
+        for load in bed.machine.takeRequests().loads {
+            _ = bed.machine.beginLoad(load, last: 0)
+            bed.machine.endLoad()
+        }
+        #expect(bed.events() == [.proceed(handle ?? 0)])
+        #expect(bed.pass(milliseconds: 10) == [.enqueue(0, atFront: false)])
+    }
+
     @Test func pushWithoutFreeSlotWaits() {
         var bed = Bed(.none)
         for offset in 100..<108 {

@@ -93,6 +93,23 @@ extension DeviceResidency {
         return mustLoad(other, .everywhere, delivery)
     }
 
+    /// Returns the lowest offset of a partition's records that wait for loads; nil when none waits. O(waiting events).
+    func firstRecordForLoads(_ slot: UInt16) -> Int64? { recordsForLoads(slot).min() }
+
+    /// Returns the highest offset of these records.
+    func lastRecordForLoads(_ slot: UInt16) -> Int64? { recordsForLoads(slot).max() }
+
+    /// Records that wait for slots don't count, because they may wait until pushes of the partition have been sent.
+    private func recordsForLoads(_ slot: UInt16) -> [Int64] {
+        var offsets: [Int64] = []
+        for load in loads.values where load.state == .queued || load.state == .loading {
+            for case .record(let record) in load.waiting where record.place.partitionSlot == slot {
+                offsets.append(record.place.offset)
+            }
+        }
+        return offsets
+    }
+
     // MARK: Waiting
 
     /// Makes a record wait for which ``mustDefer(_:_:)`` returned true.

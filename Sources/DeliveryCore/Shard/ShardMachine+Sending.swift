@@ -102,12 +102,21 @@ extension ShardMachine {
 
     // MARK: Time
 
+    /// Milliseconds between two looks for records that a catch-up awaits.
+    private static let catchUpInterval: Int64 = 10
+
     /// Does all work that is due.
-    public mutating func advance(to now: DeliveryTime) { delivery.advance(to: now) }
+    public mutating func advance(to now: DeliveryTime) {
+        if !catchUpEnds.isEmpty { endCatchUps(at: now) }
+        delivery.advance(to: now)
+    }
 
     /// Returns when to call ``advance(to:)``, in nanoseconds of the monotonic clock; nil when an event has to come
     /// first.
     public func nextWake(after now: DeliveryTime) -> UInt64? {
-        hasEnded ? nil : delivery.nextWake(after: now)
+        if hasEnded { return nil }
+        guard !catchUpEnds.isEmpty else { return delivery.nextWake(after: now) }
+        let look = now.monotonic(inMilliseconds: Self.catchUpInterval)
+        return min(delivery.nextWake(after: now) ?? look, look)
     }
 }

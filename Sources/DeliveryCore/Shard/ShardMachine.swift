@@ -73,6 +73,8 @@ public struct ShardMachine: ~Copyable {
     private var hasWritten = false
     private var produced = 0
     private var epoch: UInt32 = 0
+    /// Catch-ups of partitions that end when records were taken in which wait for loads.
+    var catchUpEnds: [UInt16: CatchUpEnd] = [:]
     /// Record of the token change that is being applied; nil when there is none, or it may not wait.
     var change: RecordPlace?
     /// Time at which the token was changed that items move to, in milliseconds since the epoch; nil when unknown.
@@ -91,6 +93,13 @@ public struct ShardMachine: ~Copyable {
     public private(set) var isAllPaused = false
 
     private static let notBegun = Int32.min
+
+    struct CatchUpEnd {
+        /// Offset of the last record to take in.
+        var last: Int64
+        /// Nanoseconds of the monotonic clock at which the catch-up ends in any case.
+        var deadline: UInt64
+    }
 
     /// - Parameter isAllPaused: nothing is sent before ``setAllPaused(_:)``.
     public init(_ settings: Settings, isAllPaused: Bool = false) {
@@ -298,14 +307,30 @@ public struct ShardMachine: ~Copyable {
     /// Sends nothing of a partition that begins next, until ``endCatchUp(_:at:)``.
     public mutating func beginCatchUp(_ slot: UInt16) { delivery.beginCatchUp(partition: slot) }
 
-    /// Sends the pushes of a partition, because its uncommitted records were handed in.
+    /// Sends the pushes of a partition, because its uncommitted records were handed in. Records that still wait for loads
+    /// are taken in before, because each of them may outdate a push.
     public mutating func endCatchUp(_ slot: UInt16, at now: DeliveryTime) {
-        delivery.endCatchUp(partition: slot, at: now)
+        guard let last = residency.lastRecordForLoads(slot) else {
+            return delivery.endCatchUp(partition: slot, at: now)
+        }
+        catchUpEnds[slot] = CatchUpEnd(
+            last: last, deadline: now.monotonicNanoseconds + CatchUp.patience)
+    }
+
+    /// Ends the catch-ups whose records were taken in, or whose time is up.
+    mutating func endCatchUps(at now: DeliveryTime) {
+        for (slot, end) in catchUpEnds.sorted(by: { $0.key < $1.key }) {
+            let isWaiting = residency.firstRecordForLoads(slot).map { $0 <= end.last } ?? false
+            guard !isWaiting || now.monotonicNanoseconds >= end.deadline else { continue }
+            catchUpEnds[slot] = nil
+            delivery.endCatchUp(partition: slot, at: now)
+        }
     }
 
     /// Ends a partition: no more of its items are put in the store or loaded.
     public mutating func endPartition(_ slot: UInt16) {
         delivery.end(partition: slot)
+        catchUpEnds[slot] = nil
         settling.removeAll { $0 == slot }
         releasing.removeAll { $0 == slot }
         guard hasStore else { return }
