@@ -155,7 +155,6 @@ extension FleetExpectation {
         Row(.item, stores, "confirming > held, topicCircuitOpen, finished"),
         Row(.item, stores, "topicCircuitOpen > held"),
         Row(.item, stores, "poolUnavailable > held"),
-        Row(.item, [.changelog], "inFlight > deviceLimited"),
         Row(.item, [.changelog], "retrying > confirming"),
         Row(.item, logs, "confirming > poolUnavailable"),
         Row(.admission, all, "record > placed, replaced, deviceFull, expired"),
@@ -240,9 +239,9 @@ extension FleetExpectation {
             ]
         case .changelog:
             [
-                99, 238, 326, 330, 394, 638, 650, 667, 673, 787, 889, 990, 1053, 1412, 1451, 1482, 1732, 1818,
-                1889, 2299, 2455, 2615, 2655, 2668, 3154, 3292, 3299, 3506, 3509, 3531, 3742, 3794, 3917,
-                3980, 3982,
+                99, 400, 648, 787, 990, 1053, 1482, 1732, 1818, 2299, 2455, 2668, 3154, 3292, 3506, 3509,
+                3554, 3624, 3982, 4023, 4311, 4458, 4498, 4569, 4759, 5888, 6429, 6527, 6655, 7684, 8190,
+                8306, 8421, 8469, 8533,
             ]
         case .transactions:
             [
