@@ -15,10 +15,10 @@ final class WorkerAuditor {
     private let report: (WorkerViolation.Promise, String) -> Void
     /// Returns the number of workers that have started on a host.
     private let runs: (Int) -> Int
-    /// Nanoseconds until which faults of Kafka excuse lost knowledge.
-    private var disturbedUntil: UInt64 = 0
+    /// Faults of Kafka that excuse lost knowledge.
+    private var disturbances = Disturbances()
     /// The same for faults of a host or its connections, by host.
-    private var hostsDisturbedUntil: [UInt64]
+    private var hostDisturbances: [Disturbances]
     /// Connections by the network's number; the numbers of those whose packets were delayed; and of those among them that
     /// were slow.
     private var links: [Int: WorkerLink] = [:]
@@ -62,8 +62,10 @@ final class WorkerAuditor {
     }
 
     private static let second: UInt64 = 1_000_000_000
-    /// Nanoseconds in which a fault may have consequences, such as a lost membership.
+    /// Nanoseconds in which packets may be under way.
     private static let aftermath = 30 * second
+    /// Nanoseconds in which a worker removes a push from its store whose offset the group has.
+    private static let settling = 10 * second
     /// Milliseconds after which a worker knows that it has lost its partitions.
     private static let sessionTimeout: Int64 = 10_000
     /// Milliseconds that a request may take to APNs.
@@ -79,20 +81,19 @@ final class WorkerAuditor {
         self.report = report
         requests = RequestAuditor(scenario, scheduler, report: report)
         commits = Array(repeating: Commit(), count: scenario.partitions)
-        hostsDisturbedUntil = Array(repeating: 0, count: scenario.workers)
+        hostDisturbances = Array(repeating: Disturbances(), count: scenario.workers)
     }
 
     // MARK: Faults
 
     /// A fault of Kafka begins, and lasts for a while.
-    func disturbed(nanoseconds: UInt64 = 0) {
-        disturbedUntil = max(disturbedUntil, scheduler.now + nanoseconds + Self.aftermath)
+    func disturbed(nanoseconds: UInt64, forgets: Bool) {
+        disturbances.add(at: scheduler.now, nanoseconds: nanoseconds, forgets: forgets)
     }
 
     /// A fault of a host or one of its connections begins, and lasts for a while.
-    func disturbed(host: Int, nanoseconds: UInt64 = 0) {
-        hostsDisturbedUntil[host] = max(
-            hostsDisturbedUntil[host], scheduler.now + nanoseconds + Self.aftermath)
+    func disturbed(host: Int, nanoseconds: UInt64 = 0, forgets: Bool = false) {
+        hostDisturbances[host].add(at: scheduler.now, nanoseconds: nanoseconds, forgets: forgets)
     }
 
     /// A connection's packets are held back for a while. A connection that is closed meanwhile sends nothing more.
@@ -153,9 +154,16 @@ final class WorkerAuditor {
     /// Whether the acceptance may be unknown to the worker that sent the job last.
     private func isExcused(_ job: WorkerJob) -> Bool {
         guard let accepted = job.accepted, !job.isExcused, !job.isExempt, !accepted.link.isDelayed,
-            accepted.receivedAt > disturbedUntil
+            !disturbances.concern(from: accepted.receivedAt, to: knownAt(job, accepted.receivedAt))
         else { return true }
-        return accepted.receivedAt <= hostsDisturbedUntil[accepted.run.host]
+        return hostDisturbances[accepted.run.host].concern(
+            from: accepted.receivedAt, to: knownAt(job, accepted.receivedAt))
+    }
+
+    /// Returns the nanoseconds from which on no worker sends a job again that APNs or Kafka had at a time.
+    private func knownAt(_ job: WorkerJob, _ time: UInt64) -> UInt64 {
+        // A commit may have been under way, and the removal from the store follows the next one.
+        job.settledAt == .max || job.settledAt < time ? .max : job.settledAt + Self.settling
     }
 
     /// A worker logs a line.
@@ -294,7 +302,7 @@ final class WorkerAuditor {
             if !job.isExempt { checkEnded(number, job, attempt) }
             checkPresence(number, job, attempt)
         }
-        requests.received(number, attempt, records, calmSince: disturbedUntil)
+        requests.received(number, attempt, records, calmSince: disturbances.until)
     }
 
     /// Checks that a request has what its record has.
@@ -325,7 +333,7 @@ final class WorkerAuditor {
         guard !job.isExempt else { return }
         let now = scheduler.now - WorkerJob.Attempt.transport
         func isKnown(_ assignment: Int?, since: UInt64) -> Bool {
-            assignment != nil && assignment == attempt.assignment && since > disturbedUntil
+            assignment != nil && assignment == attempt.assignment && since > disturbances.until
         }
         let isOver =
             switch scenario.mode {
@@ -368,7 +376,7 @@ final class WorkerAuditor {
         else { return }
         let isKnown =
             event.outcomeIn != nil && event.outcomeIn == attempt.assignment
-            && event.outcomeAt > disturbedUntil
+            && event.outcomeAt > disturbances.until
         if isKnown || scenario.mode.hasStore {
             report(.waits, "job \(number) is sent though its device is offline, as job \(newest) reports")
         }
@@ -457,6 +465,9 @@ final class WorkerAuditor {
     /// A connection of APNs is gone. Answers that were given a moment ago may not have arrived.
     func closed(_ connection: Int) {
         for number in jobs.indices {
+            if let last = jobs[number].last, last.connection == connection {
+                last.link.goneAt = scheduler.now
+            }
             guard let accepted = jobs[number].accepted, accepted.connection == connection,
                 accepted.answeredAt + Self.second > scheduler.now
             else { continue }
@@ -594,7 +605,7 @@ final class WorkerAuditor {
     /// Whether the worker has surely read an answer to the push, and had no other request with it under way.
     private func hasAnswer(_ job: WorkerJob) -> Bool {
         guard let last = job.last, last.answer != .none, last.isHeard(at: scheduler.now) else { return false }
-        return last.receivedAt > max(disturbedUntil, unseenUntil, hostsDisturbedUntil[last.run.host])
+        return last.receivedAt > max(disturbances.until, unseenUntil, hostDisturbances[last.run.host].until)
     }
 
     /// Whether a cancel or an erasure concerns a push.
@@ -724,8 +735,11 @@ final class WorkerAuditor {
         outcomes += 1
         guard job.outcomes > 0, !job.isExempt else { return }
         repeatedOutcomes += 1
-        let disturbed = max(disturbedUntil, hostsDisturbedUntil.max() ?? 0)
-        if scenario.mode == .transactions || job.outcomeAt > disturbed {
+        let end = knownAt(job, job.outcomeAt)
+        let isDisturbed =
+            disturbances.concern(from: job.outcomeAt, to: end)
+            || hostDisturbances.contains { $0.concern(from: job.outcomeAt, to: end) }
+        if scenario.mode == .transactions || !isDisturbed {
             report(.oneOutcome, "job \(number) has \(job.outcomes + 1) outcomes")
         }
     }

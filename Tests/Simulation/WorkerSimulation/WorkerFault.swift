@@ -45,11 +45,22 @@ enum WorkerFault: CaseIterable {
         }
     }
 
+    /// Whether the fault may undo what a worker or the group has kept before.
+    var forgets: Bool {
+        switch self {
+        case .forgottenGroup, .retention, .lostTail, .recreation, .fullDisk, .failingDisk, .failedSync,
+            .failedRead,
+            .failedOpening, .damagedDisk, .powerLoss, .lostDisk:
+            true
+        default: false
+        }
+    }
+
     /// Parts of the reasons for which a process may end by itself; others start over, or go on.
     var endings: [String] {
         switch self {
         case .failedOpening, .damagedDisk, .fullDisk, .failingDisk, .failedSync, .failedRead: ["store"]
-        case .silentBrokers, .hostWithoutKafka, .slowKafka: ["Kafka at kafka:9092"]
+        case .silentBrokers, .hostWithoutKafka, .slowKafka: ["Kafka at kafka:9092", "the cluster's metadata"]
         case .forbiddenTopic: ["Topic authorization failed"]
         case .failedClient: ["kafka.instance-id"]
         case .tornKey: ["key"]

@@ -33,8 +33,10 @@ final class WorkerFaults {
         switch fault.excuse {
         case .nothing: break
         case .host:
-            if let host = effect.host { scene.auditor.disturbed(host: host, nanoseconds: effect.nanoseconds) }
-        case .group: scene.auditor.disturbed(nanoseconds: effect.nanoseconds)
+            if let host = effect.host {
+                scene.auditor.disturbed(host: host, nanoseconds: effect.nanoseconds, forgets: fault.forgets)
+            }
+        case .group: scene.auditor.disturbed(nanoseconds: effect.nanoseconds, forgets: fault.forgets)
         }
         let until = scene.scheduler.now + effect.nanoseconds
         // A suspended process meets the fault afterwards.

@@ -159,7 +159,8 @@ struct WorkerJob {
         /// Whether the worker has surely read the answer by a time.
         func isHeard(at now: UInt64) -> Bool {
             guard !link.isDelayed, answeredAt < .max, answeredAt + Self.transport < now else { return false }
-            return link.closedAt.map { $0 > answeredAt + Self.transport } ?? true
+            let ends = [link.closedAt, link.goneAt].compactMap(\.self)
+            return ends.allSatisfy { $0 > answeredAt + Self.transport }
         }
 
         /// Whether the worker surely awaits the answer.
@@ -225,6 +226,8 @@ final class WorkerLink {
     private let link: SimulatedLink?
     /// Whether packets have been delayed, so that nobody knows when they arrive.
     var isDelayed: Bool
+    /// Nanoseconds at which APNs' end was gone; nil: it is there.
+    var goneAt: UInt64?
 
     init(_ link: SimulatedLink?) {
         self.link = link

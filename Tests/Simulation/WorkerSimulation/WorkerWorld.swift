@@ -364,7 +364,7 @@ final class WorkerWorld {
         follow()
         for host in stopping {
             if host.isRunning { return broken(.progress, "worker \(host.number) doesn't stop") }
-            if let failure = host.failure {
+            if let failure = host.failure, !faults.explains(failure) {
                 return broken(.progress, "worker \(host.number) stops with a failure: \(failure)")
             }
         }
