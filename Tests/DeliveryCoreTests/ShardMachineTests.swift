@@ -151,6 +151,24 @@ import Testing
         bed.expectMove(of: 1, after: Self.place(100))
     }
 
+    /// The second change comes while the push waits for the first.
+    @Test func pushThatWaitsForItsMoveFollowsALaterChange() {
+        var bed = Bed(.local)
+        let third = DeviceKey(high: 3, low: 3 << 32)
+        _ = bed.store(100)
+        #expect(bed.machine.admit(bed.facts(101), at: bed.now) == .placed(1))
+        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(102), at: bed.now)
+        _ = bed.actions()
+        bed.changeToken()
+        _ = bed.actions()
+        let moved = bed.machine.tokenChanged(
+            Self.other, to: third, occurredMilliseconds: 6, Self.place(104), at: bed.now)
+        #expect(moved == 1)
+        #expect(bed.actions() == [.noteMove(1)])
+        bed.expectMove(of: 1, after: Self.place(100))
+        #expect(bed.machine.cancel(third, .notificationKey(101), Self.place(105), at: bed.now).cancelled == 1)
+    }
+
     @Test func pushThatIsAloneMovesAtOnce() {
         var bed = Bed(.local)
         #expect(bed.machine.admit(bed.facts(100), at: bed.now) == .placed(0))

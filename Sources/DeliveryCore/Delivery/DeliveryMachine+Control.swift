@@ -242,16 +242,20 @@ extension DeliveryMachine {
     ///   - waits: true when the other items have to wait as well.
     public mutating func tokenChanged(
         _ device: DeviceKey, to new: DeviceKey, isElsewhere: Bool, mayWait: Bool = false, waits: Bool = false,
-        origin: RecordOrigin? = nil, at now: DeliveryTime
+        occurredMilliseconds: Int64? = nil, origin: RecordOrigin? = nil, at now: DeliveryTime
     ) -> Int {
         milestones.events += 1
         guard device != new else { return 0 }
-        let move = Move(device: new, isElsewhere: isElsewhere, mayWait: mayWait && limits.asksBeforeMoves)
-        var count = 0
+        let move = Move(
+            device: new, isElsewhere: isElsewhere, mayWait: mayWait && limits.asksBeforeMoves,
+            occurredMilliseconds: occurredMilliseconds)
+        var count = moveFurther(device, move)
         forEachItem(of: device) { machine, slot in
             let item = machine.items + Int(slot)
             guard item.pointee.isBefore(origin) else { return }
             count += 1
+            // The item waits for this change already.
+            if machine.moves[slot]?.device == new { return }
             let isBusy = item.pointee.state == .inFlight || item.pointee.state == .blocked
             guard isBusy || waits || item.pointee.flags.contains(.moves) else {
                 return machine.move(slot, to: move, at: now)
@@ -265,6 +269,26 @@ extension DeliveryMachine {
         }
         return count
     }
+
+    /// Has items that are to move to a device move to its new token instead. Returns their number.
+    private mutating func moveFurther(_ device: DeviceKey, _ move: Move) -> Int {
+        var count = 0
+        for (slot, earlier) in moves.sorted(by: { $0.key < $1.key })
+        where earlier.device == device && !earlier.isElsewhere
+            && earlier.occurredMilliseconds ?? .min <= move.occurredMilliseconds ?? .max
+        {
+            var further = move
+            further.mayWait = earlier.mayWait
+            moves[slot] = further
+            actions.append(.noteMove(slot))
+            count += 1
+        }
+        return count
+    }
+
+    /// Returns the time at which the token was changed to which an item moves, in milliseconds since the epoch; nil when
+    /// unknown.
+    func movedAt(_ slot: UInt32) -> Int64? { moves[slot]?.occurredMilliseconds }
 
     /// Returns the device to whose token an item belongs at present.
     func device(of slot: UInt32) -> DeviceKey { devices.entries[Int(items[Int(slot)].device)].key }

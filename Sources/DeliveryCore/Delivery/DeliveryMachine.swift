@@ -83,6 +83,8 @@ public struct DeliveryMachine: ~Copyable {
         var isElsewhere: Bool
         /// True when the item waits while the owner wants it to.
         var mayWait: Bool
+        /// Time at which the token was changed, in milliseconds since the epoch; nil when unknown.
+        var occurredMilliseconds: Int64?
     }
 
     /// - Parameter seed: seed of the jitter.

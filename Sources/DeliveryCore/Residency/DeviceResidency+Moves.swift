@@ -68,6 +68,9 @@ extension DeviceResidency {
         changes[change, default: TokenChange()].items += 1
     }
 
+    /// Returns true when an item holds up a token change or erasure.
+    func isNoted(_ slot: UInt32) -> Bool { flags[Int(slot)].contains(.noted) }
+
     /// Returns true when the outcome of a token change has to wait for items in flight.
     @inline(__always)
     public func mustWait(_ change: RecordPlace) -> Bool { !changes.isEmpty && changes[change] != nil }

@@ -93,21 +93,29 @@ extension DeviceResidency {
         return mustLoad(other, .everywhere, delivery)
     }
 
-    /// Returns the lowest offset of a partition's records that wait for loads; nil when none waits. O(waiting events).
-    func firstRecordForLoads(_ slot: UInt16) -> Int64? { recordsForLoads(slot).min() }
-
-    /// Returns the highest offset of these records.
-    func lastRecordForLoads(_ slot: UInt16) -> Int64? { recordsForLoads(slot).max() }
-
+    /// Returns the lowest and highest offset of each partition's records that wait for loads. O(waiting events).
+    ///
     /// Records that wait for slots don't count, because they may wait until pushes of the partition have been sent.
-    private func recordsForLoads(_ slot: UInt16) -> [Int64] {
-        var offsets: [Int64] = []
-        for load in loads.values where load.state == .queued || load.state == .loading {
-            for case .record(let record) in load.waiting where record.place.partitionSlot == slot {
-                offsets.append(record.place.offset)
+    func recordsForLoads() -> [UInt16: ClosedRange<Int64>] {
+        var offsets: [UInt16: ClosedRange<Int64>] = [:]
+        for load in loads.values where isLoading(load) || waitsForOther(load) {
+            for case .record(let record) in load.waiting {
+                let (slot, offset) = (record.place.partitionSlot, record.place.offset)
+                let known = offsets[slot] ?? offset...offset
+                offsets[slot] = min(known.lowerBound, offset)...max(known.upperBound, offset)
             }
         }
         return offsets
+    }
+
+    private func isLoading(_ load: DeviceLoad) -> Bool { load.state == .queued || load.state == .loading }
+
+    /// Returns true when the first event of a device waits for the load of another device.
+    private func waitsForOther(_ load: DeviceLoad) -> Bool {
+        guard load.state == .loaded, case .record(let record)? = load.waiting.first,
+            let other = record.otherDevice, let otherLoad = loads[other]
+        else { return false }
+        return isLoading(otherLoad)
     }
 
     // MARK: Waiting

@@ -228,10 +228,10 @@ extension ShardMachine {
         at now: DeliveryTime
     ) -> Int {
         change = place
-        movedAt = occurredMilliseconds
         return delivery.tokenChanged(
             device, to: new, isElsewhere: shard(of: new) != settings.index,
-            mayWait: true, waits: mustAwaitRemovals(of: device), origin: RecordOrigin(place), at: now)
+            mayWait: true, waits: mustAwaitRemovals(of: device), occurredMilliseconds: occurredMilliseconds,
+            origin: RecordOrigin(place), at: now)
     }
 
     /// Returns true when items that move from a device have to wait. With transactions an outcome and its item's removal
@@ -260,10 +260,11 @@ extension ShardMachine {
             return nil
         }
         change = nil
-        movedAt = past.occurredMilliseconds
         // Applies also when the token is this shard's: as a departure, the item waits until all of that device is in
         // memory.
-        _ = delivery.tokenChanged(device, to: past.to, isElsewhere: true, origin: past.origin, at: now)
+        _ = delivery.tokenChanged(
+            device, to: past.to, isElsewhere: true, occurredMilliseconds: past.occurredMilliseconds,
+            origin: past.origin, at: now)
         return past.number
     }
 
@@ -289,6 +290,7 @@ extension ShardMachine {
         let place = delivery.recordPlace(slot)
         let isWritten = hasStore && residency.isStored(slot) && isBegun(place.partitionSlot)
         let progressToStore = isWritten ? delivery.progressToStore(slot, at: now) : nil
+        let movedAt = delivery.movedAt(slot)
         let (facts, progress) = delivery.export(slot)
         residency.moved(slot, place, to: facts.device)
         // The old shard writes the item, because the shard that takes it over may have to wait for the device first.

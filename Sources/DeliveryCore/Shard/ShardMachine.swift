@@ -77,8 +77,6 @@ public struct ShardMachine: ~Copyable {
     var catchUpEnds: [UInt16: CatchUpEnd] = [:]
     /// Record of the token change that is being applied; nil when there is none, or it may not wait.
     var change: RecordPlace?
-    /// Time at which the token was changed that items move to, in milliseconds since the epoch; nil when unknown.
-    var movedAt: Int64?
 
     /// Time before which no load is issued, in nanoseconds of the monotonic clock, because the last load found no
     /// slot; 0 when none has.
@@ -139,7 +137,6 @@ public struct ShardMachine: ~Copyable {
             if let action = followers.popFirst() { return action }
             guard let action = delivery.nextAction() else {
                 change = nil
-                movedAt = nil
                 return nil
             }
             if let action = follow(action, at: now) { return action }
@@ -183,7 +180,8 @@ public struct ShardMachine: ~Copyable {
             keepPresence(number, at: now)
             return nil
         case .noteMove(let slot):
-            residency.noted(slot, by: hasStore ? change : nil)
+            // A crash must repeat the first of several changes, because the store has the item under the first token.
+            if !residency.isNoted(slot) { residency.noted(slot, by: hasStore ? change : nil) }
             return .noteMove(slot)
         case .noteErasure(let slot):
             residency.noted(slot, by: hasStore ? change : nil)
@@ -310,7 +308,7 @@ public struct ShardMachine: ~Copyable {
     /// Sends the pushes of a partition, because its uncommitted records were handed in. Records that still wait for loads
     /// are taken in before, because each of them may outdate a push.
     public mutating func endCatchUp(_ slot: UInt16, at now: DeliveryTime) {
-        guard let last = residency.lastRecordForLoads(slot) else {
+        guard let last = residency.recordsForLoads()[slot]?.upperBound else {
             return delivery.endCatchUp(partition: slot, at: now)
         }
         catchUpEnds[slot] = CatchUpEnd(
@@ -319,8 +317,9 @@ public struct ShardMachine: ~Copyable {
 
     /// Ends the catch-ups whose records were taken in, or whose time is up.
     mutating func endCatchUps(at now: DeliveryTime) {
+        let waiting = residency.recordsForLoads()
         for (slot, end) in catchUpEnds.sorted(by: { $0.key < $1.key }) {
-            let isWaiting = residency.firstRecordForLoads(slot).map { $0 <= end.last } ?? false
+            let isWaiting = waiting[slot].map { $0.lowerBound <= end.last } ?? false
             guard !isWaiting || now.monotonicNanoseconds >= end.deadline else { continue }
             catchUpEnds[slot] = nil
             delivery.endCatchUp(partition: slot, at: now)
