@@ -65,7 +65,6 @@ private struct RandomLife: ~Copyable {
         limits.returnsPerSecond = 5
         limits.returnBurst = 2
         limits.storeIsDurable = seed % 2 == 0
-        limits.asksBeforeMoves = seed % 4 == 0
         limits.retry.maximumAttempts = 4
         isPatient = seed % 3 == 0
         devices = seed % 5 < 3 ? 5 : 60
@@ -253,7 +252,8 @@ private struct RandomLife: ~Copyable {
         default:
             newDevice = self.device()
             _ = machine.tokenChanged(
-                device, to: newDevice, isElsewhere: chance(30), mayWait: true, waits: chance(50), at: now)
+                device, to: newDevice, isElsewhere: chance(30), mayWait: machine.limits.storeIsDurable,
+                waits: chance(50), at: now)
             drain()
         }
     }

@@ -110,10 +110,7 @@ import Testing
     @Test(arguments: [StoreMode.local, .changelog])
     func movedPushWaitsUntilTheOldTokensEndedPushesHaveLeftTheStore(_ mode: StoreMode) {
         var bed = Bed(mode)
-        _ = bed.store(100)
-        #expect(bed.machine.admit(bed.facts(101), at: bed.now) == .placed(1))
-        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(102), at: bed.now)
-        _ = bed.actions()
+        bed.endStoredPush(before: bed.facts(101))
         bed.changeToken()
         #expect(bed.actions() == [.noteMove(1), .dequeue(1)])
         bed.expectMove(of: 1, after: Self.place(100))
@@ -139,10 +136,7 @@ import Testing
     /// The old token is gone before the push has moved.
     @Test func pushThatWaitsForItsMoveOutlivesTheOldToken() {
         var bed = Bed(.local)
-        _ = bed.store(100)
-        #expect(bed.machine.admit(bed.facts(101), at: bed.now) == .placed(1))
-        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(102), at: bed.now)
-        _ = bed.actions()
+        bed.endStoredPush(before: bed.facts(101))
         bed.changeToken()
         _ = bed.actions()
         #expect(
@@ -155,10 +149,7 @@ import Testing
     @Test func pushThatWaitsForItsMoveFollowsALaterChange() {
         var bed = Bed(.local)
         let third = DeviceKey(high: 3, low: 3 << 32)
-        _ = bed.store(100)
-        #expect(bed.machine.admit(bed.facts(101), at: bed.now) == .placed(1))
-        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(102), at: bed.now)
-        _ = bed.actions()
+        bed.endStoredPush(before: bed.facts(101))
         bed.changeToken()
         _ = bed.actions()
         let moved = bed.machine.tokenChanged(
@@ -183,10 +174,7 @@ import Testing
         var bed = Bed(.local)
         bed.machine.beginPartition(1, partition: 8, readThrough: 99)
         bed.machine.scanned(1)
-        _ = bed.store(100)
-        #expect(bed.machine.admit(bed.facts(101) { $0.partition = 1 }, at: bed.now) == .placed(1))
-        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(102), at: bed.now)
-        _ = bed.actions()
+        bed.endStoredPush(before: bed.facts(101) { $0.partition = 1 })
         bed.changeToken()
         _ = bed.actions()
         bed.machine.endPartition(0)
@@ -578,6 +566,15 @@ extension ShardMachineTests.Bed {
             monotonicNanoseconds: now.monotonicNanoseconds + UInt64(milliseconds) * 1_000_000)
         machine.advance(to: now)
         return actions()
+    }
+
+    /// Stores a push, admits another as slot 1, and cancels the stored push, which is in the store still.
+    fileprivate mutating func endStoredPush(before other: PushFacts) {
+        _ = store(100)
+        #expect(machine.admit(other, at: now) == .placed(1))
+        _ = machine.cancel(
+            ShardMachineTests.device, .notificationKey(100), ShardMachineTests.place(102), at: now)
+        _ = actions()
     }
 
     fileprivate mutating func changeToken() {

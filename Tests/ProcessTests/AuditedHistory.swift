@@ -146,8 +146,8 @@ struct WorkerLife {
 
     var start: Int64
     var end: End?
-    /// Jobs of which the next worker has nothing to repeat: enough commits followed their outcomes
-    /// before this life ended.
+    /// Jobs of which the next worker has nothing to repeat: enough commits followed their outcomes before
+    /// this life ended.
     var settled: Set<JobPlace> = []
 }
 

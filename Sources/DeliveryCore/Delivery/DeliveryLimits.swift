@@ -32,8 +32,6 @@ public struct DeliveryLimits: Sendable {
     /// True when the store answers once an item is durable; the item's offset counts as complete then. Otherwise the
     /// store only holds items to hand out again, and the offset waits for the outcome.
     public var storeIsDurable: Bool
-    /// True when the owner decides whether an item may move to another token: ``DeliveryAction/moveWanted(_:)``.
-    public var asksBeforeMoves = false
     /// Time in milliseconds, for a durable store: a device's items are evicted when none of them is due within it.
     /// The store must bring items back within that time.
     public var residentMilliseconds: Int64

@@ -238,8 +238,8 @@ extension DeliveryMachine {
     /// included, although they move only if they are retried.
     /// - Parameters:
     ///   - isElsewhere: true when the new token belongs to another shard.
-    ///   - mayWait: true when items in flight may have to wait for ``moveOn(_:at:)`` at the old token afterwards.
-    ///   - waits: true when the other items have to wait as well.
+    ///   - mayWait: true when the owner decides when an item moves: ``DeliveryAction/moveWanted(_:)``.
+    ///   - waits: true when items that aren't in flight have to wait as well, instead of moving at once.
     public mutating func tokenChanged(
         _ device: DeviceKey, to new: DeviceKey, isElsewhere: Bool, mayWait: Bool = false, waits: Bool = false,
         occurredMilliseconds: Int64? = nil, origin: RecordOrigin? = nil, at now: DeliveryTime
@@ -247,7 +247,7 @@ extension DeliveryMachine {
         milestones.events += 1
         guard device != new else { return 0 }
         let move = Move(
-            device: new, isElsewhere: isElsewhere, mayWait: mayWait && limits.asksBeforeMoves,
+            device: new, isElsewhere: isElsewhere, mayWait: mayWait,
             occurredMilliseconds: occurredMilliseconds)
         var count = moveFurther(device, move)
         forEachItem(of: device) { machine, slot in
@@ -286,8 +286,7 @@ extension DeliveryMachine {
         return count
     }
 
-    /// Returns the time at which the token was changed to which an item moves, in milliseconds since the epoch; nil when
-    /// unknown.
+    /// Returns the time of the token change by which an item moves, in milliseconds since the epoch; nil when unknown.
     func movedAt(_ slot: UInt32) -> Int64? { moves[slot]?.occurredMilliseconds }
 
     /// Returns the device to whose token an item belongs at present.

@@ -81,7 +81,7 @@ public struct DeliveryMachine: ~Copyable {
     struct Move {
         var device: DeviceKey
         var isElsewhere: Bool
-        /// True when the item waits while the owner wants it to.
+        /// True when the owner decides when the item moves.
         var mayWait: Bool
         /// Time at which the token was changed, in milliseconds since the epoch; nil when unknown.
         var occurredMilliseconds: Int64?

@@ -230,7 +230,8 @@ extension ShardMachine {
         change = place
         return delivery.tokenChanged(
             device, to: new, isElsewhere: shard(of: new) != settings.index,
-            mayWait: true, waits: mustAwaitRemovals(of: device), occurredMilliseconds: occurredMilliseconds,
+            mayWait: hasStore, waits: mustAwaitRemovals(of: device),
+            occurredMilliseconds: occurredMilliseconds,
             origin: RecordOrigin(place), at: now)
     }
 

@@ -73,7 +73,7 @@ public struct ShardMachine: ~Copyable {
     private var hasWritten = false
     private var produced = 0
     private var epoch: UInt32 = 0
-    /// Catch-ups of partitions that end when records were taken in which wait for loads.
+    /// Catch-ups that end when records that wait for loads were taken in, by the partition's slot.
     var catchUpEnds: [UInt16: CatchUpEnd] = [:]
     /// Record of the token change that is being applied; nil when there is none, or it may not wait.
     var change: RecordPlace?
@@ -103,9 +103,7 @@ public struct ShardMachine: ~Copyable {
     public init(_ settings: Settings, isAllPaused: Bool = false) {
         self.settings = settings
         self.isAllPaused = isAllPaused
-        var limits = settings.delivery
-        limits.asksBeforeMoves = settings.mode.hasStore
-        delivery = DeliveryMachine(limits: limits, seed: settings.seed)
+        delivery = DeliveryMachine(limits: settings.delivery, seed: settings.seed)
         residency = DeviceResidency(limits: settings.residency)
     }
 

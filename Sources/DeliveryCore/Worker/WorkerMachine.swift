@@ -368,7 +368,7 @@ public struct WorkerMachine: ~Copyable {
         expiry.removePartition(slot)
         committer.forget(slot)
         let jobs = gate.load(index).jobs
-        _ = partitions.remove(index)
+        partitions.remove(index)
         let wasPaused = gate.remove(index)
         let waitingForDeletes = deletes.removeAll(slot)
         followDeletes()

@@ -7,10 +7,10 @@ struct NewestAuditor {
     private var newest: [WorkerJob.Identity: Int] = [:]
     /// Job that its device shows in place of the newest.
     private var outdated: [WorkerJob.Identity: Int] = [:]
-
     /// Offset by partition up to which the uncommitted records were read when sending began.
     private var readTo: [Int32: Int64] = [:]
 
+    /// A worker begins to send before it has read all uncommitted records of a partition.
     mutating func catchUpCut(_ partition: Int32, readTo offset: Int64) { readTo[partition] = offset }
 
     /// Notes that APNs accepts a push. Returns the newer push that APNs has accepted before; nil: there is none.
@@ -25,8 +25,8 @@ struct NewestAuditor {
             outdated[job.identity] = nil
             return nil
         }
-        // What a former owner has sent may arrive at any time.
         let isKnown = records[last].offset < readTo[job.partition] ?? .max
+        // What a former owner has sent may arrive at any time.
         if !attempt.link.isDelayed, attempt.assignment != nil, isKnown, !isCrowded {
             outdated[job.identity] = number
         }

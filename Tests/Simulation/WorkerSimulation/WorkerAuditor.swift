@@ -32,6 +32,7 @@ final class WorkerAuditor {
     private var owners: [Owner] = []
     /// Number of assignments so far.
     private var assignments = 0
+    /// Push of each identity that its device shows.
     private var newest = NewestAuditor()
     /// Milliseconds since the epoch since which tokens are gone, as APNs has said; `Int64.max` where it hasn't said when.
     private var goneTokens: [Int: Int64] = [:]
@@ -477,7 +478,7 @@ final class WorkerAuditor {
 
     // MARK: What becomes visible
 
-    /// A dead letter is visible. Returns what it says.
+    /// A dead letter is visible. Returns a line for the trace.
     func sawDeadLetter(_ record: KafkaCluster.Record) -> String {
         func number(_ header: DeadLetter.Header) -> Int64? {
             record.headers.first { $0.name == header.rawValue }?.value
@@ -500,7 +501,7 @@ final class WorkerAuditor {
         return "job \(job) has a dead letter"
     }
 
-    /// An outcome is visible. Returns what it says.
+    /// An outcome is visible. Returns a line for the trace.
     func sawOutcome(_ record: KafkaCluster.Record) -> String {
         guard let outcome = record.value?.withUnsafeBytes({ OutcomeSummary(json: $0) }),
             let found = records.numbers(outcome.partition, Int64(outcome.offset)), let number = found.last
@@ -521,7 +522,7 @@ final class WorkerAuditor {
         return "job \(number) ends as \(kind)\(successor)"
     }
 
-    /// The end of one of several records with the same place is visible.
+    /// One of several records with the same place has visibly ended. Returns a line for the trace.
     private func sawOne(of numbers: [Int]) -> String {
         for number in numbers { saw(number) }
         return "one of the jobs \(numbers) ends"

@@ -49,8 +49,7 @@ enum WorkerFault: CaseIterable {
     var forgets: Bool {
         switch self {
         case .forgottenGroup, .retention, .lostTail, .recreation, .fullDisk, .failingDisk, .failedSync,
-            .failedRead,
-            .failedOpening, .damagedDisk, .powerLoss, .lostDisk:
+            .failedRead, .failedOpening, .damagedDisk, .powerLoss, .lostDisk:
             true
         default: false
         }
