@@ -145,6 +145,16 @@ import Testing
         bed.expectMove(of: 1, after: Self.place(100))
     }
 
+    /// The later change is read before the change that brings the push.
+    @Test func pushThatFollowsARememberedChangeWaitsForRemovals() {
+        var bed = Bed(.local)
+        bed.endStoredPush(before: bed.facts(101))
+        _ = bed.machine.remember(Self.device, to: Self.other, occurredMilliseconds: 6, Self.place(103))
+        #expect(bed.machine.moveOn(Self.device, after: 5, at: bed.now) != nil)
+        #expect(bed.actions() == [.noteMove(1), .dequeue(1)])
+        bed.expectMove(of: 1, after: Self.place(100), by: [.depart(1)])
+    }
+
     /// The second change comes while the push waits for the first.
     @Test func pushThatWaitsForItsMoveFollowsALaterChange() {
         var bed = Bed(.local)
@@ -584,13 +594,15 @@ extension ShardMachineTests.Bed {
     }
 
     /// Expects a push to move once the ended push has left the store, and not before.
-    fileprivate mutating func expectMove(of slot: UInt32, after place: RecordPlace) {
+    fileprivate mutating func expectMove(
+        of slot: UInt32, after place: RecordPlace, by moves: [ShardAction]? = nil
+    ) {
         let item = EndedItem(device: ShardMachineTests.device.low, place: place)
         #expect(pass(milliseconds: 100) == [])
         #expect(machine.remove(item)?.item == item)
         #expect(pass(milliseconds: 100) == [])
         machine.done(machine.takeRequests())
         #expect(events() == [.removed(place, ShardMachineTests.device)])
-        #expect(pass(milliseconds: 100) == [.readdress(slot), .enqueue(slot, atFront: false)])
+        #expect(pass(milliseconds: 100) == moves ?? [.readdress(slot), .enqueue(slot, atFront: false)])
     }
 }

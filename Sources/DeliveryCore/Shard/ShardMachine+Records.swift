@@ -264,8 +264,8 @@ extension ShardMachine {
         // Applies also when the token is this shard's: as a departure, the item waits until all of that device is in
         // memory.
         _ = delivery.tokenChanged(
-            device, to: past.to, isElsewhere: true, occurredMilliseconds: past.occurredMilliseconds,
-            origin: past.origin, at: now)
+            device, to: past.to, isElsewhere: true, mayWait: true, waits: mustAwaitRemovals(of: device),
+            occurredMilliseconds: past.occurredMilliseconds, origin: past.origin, at: now)
         return past.number
     }
 
