@@ -186,10 +186,14 @@ export function openDevice(root, page, id) {
   }
 
   async function remove() {
+    // A load after the removal would find no device.
+    refresher.close();
     try {
-      await api.removeDevice(device.id);
+      await refresher.running;
+      await api.removeDevice(id);
       location.hash = "#/devices";
     } catch (error) {
+      refresher.open();
       page.fail(error);
     }
   }

@@ -116,7 +116,7 @@ export class Refresher {
   constructor(task, pause) {
     this.task = task;
     this.pause = pause;
-    this.isRunning = false;
+    this.running = null;
     this.isAsked = false;
     this.isClosed = false;
     this.last = -Infinity;
@@ -125,26 +125,29 @@ export class Refresher {
 
   ask() {
     this.isAsked = true;
-    if (this.isRunning || this.isClosed || this.timer !== null) return;
+    if (this.running || this.isClosed || this.timer !== null) return;
     const wait = Math.max(0, this.last + this.pause - performance.now());
     this.timer = setTimeout(() => this.run(), wait);
   }
 
-  async run() {
+  run() {
     this.timer = null;
     this.isAsked = false;
-    this.isRunning = true;
     this.last = performance.now();
-    try {
-      await this.task();
-    } finally {
-      this.isRunning = false;
-      if (this.isAsked && !this.isClosed) this.ask();
-    }
+    this.running = this.task().finally(() => {
+      this.running = null;
+      if (this.isAsked) this.ask();
+    });
   }
 
   close() {
     this.isClosed = true;
     clearTimeout(this.timer);
+    this.timer = null;
+  }
+
+  open() {
+    this.isClosed = false;
+    this.ask();
   }
 }
