@@ -26,9 +26,8 @@ help:
 	@echo 'make bench-memory  the worst resident memory of a worker under hostile records; about ten minutes'
 	@echo 'make soak     80 % of the capacity under faults of APNs, audited at the end: MINUTES=60'
 	@echo 'make fuzz     libFuzzer on the HTTP/2 client, until it finds a fault or is stopped'
-	@echo 'make simulate  the delivery core in worlds full of faults: SEEDS=1000 EVENTS=10000 (of each seed) FIRST=1 JOBS=2;'
-	@echo '               SHRINK=1 looks for the smallest run that breaks the same promise'
-	@echo 'make simulate-mutations  deliberate mistakes in the core, each of which the simulation must catch'
+	@echo 'make simulate  the workers that ship in worlds full of faults: SEEDS=1000 EVENTS=300 (records of each seed) FIRST=1 JOBS=2'
+	@echo 'make simulate-mutations  deliberate mistakes, each of which the simulation or the unit tests must catch'
 	@echo 'make simulate-mechanical  a sample of mechanical mistakes in the workers, and those that nothing notices'
 	@echo 'make chaos    workers on real brokers under faults, with an auditor: FAULTS=60 SECONDS=900 SEED=… (see Tests/README.md)'
 	@echo 'make check-deploy  tries each artefact of Deploy with its own tool: passed, failed, left out and why; ARGS=NAME for one'
@@ -141,26 +140,15 @@ fuzz-build: toolchain dependencies
 	@mkdir -p .build/fuzz/corpus .build/fuzz/failures .build/fuzz/seeds
 
 SEEDS ?= 1000
-EVENTS ?= 10000
+EVENTS ?= 300
 FIRST ?= 1
 JOBS ?= 2
 
-# Empty: the failed run is printed unchanged.
-SHRINK ?=
-# A broken promise prints its seed, the steps before it, and the command that replays it. Fleets also fail when a state
-# or a transition of a machine is never entered.
+# A broken promise prints its seed, the steps before it, and the command that replays it. JOBS modes run at once.
 simulate: toolchain test-dependencies
 	@$(SWIFT) build -c release --product sluice-simulate
-	@.build/release/sluice-simulate --seeds $(SEEDS) --events $(EVENTS) --first-seed $(FIRST) --jobs $(JOBS) \
-		$(if $(SHRINK),--shrink) $(ARGS)
-	@for mode in none local changelog transactions; do \
-		.build/release/sluice-simulate --fleet $$mode --seeds $(SEEDS) --events $(EVENTS) --first-seed $(FIRST) --jobs $(JOBS) \
-			--coverage $(if $(SHRINK),--shrink) $(ARGS) || exit 1; \
-	done
-	@$(SWIFT) build -c release --product sluice-simulate-workers
-	@for mode in none local changelog transactions; do \
-		.build/release/sluice-simulate-workers --mode $$mode --seeds $(SEEDS) --first $(FIRST) || exit 1; \
-	done
+	@printf '%s\n' transactions changelog local none | xargs -P $(JOBS) -I MODE \
+		.build/release/sluice-simulate --mode MODE --seeds $(SEEDS) --events $(EVENTS) --first $(FIRST) $(ARGS)
 
 simulate-mutations: toolchain test-dependencies
 	@Tests/Simulation/mutations.py --swift $(SWIFT) --jobs $(JOBS) $(ARGS)

@@ -186,23 +186,6 @@ let package = Package(
         .testTarget(
             name: "DeliveryCoreTests", dependencies: ["DeliveryCore", "StreamScheduling", "TestSupport"],
             swiftSettings: strict),
-        .target(
-            name: "DeliverySimulation",
-            dependencies: [
-                "SluiceModel", "StreamScheduling", "DeliveryCore",
-                .product(name: "DequeModule", package: "swift-collections"),
-            ],
-            path: "Tests/Simulation/DeliverySimulation", swiftSettings: hot),
-        .executableTarget(
-            name: "sluice-simulate",
-            dependencies: [
-                "DeliveryCore", "DeliverySimulation",
-                .product(name: "ArgumentParser", package: "swift-argument-parser"),
-            ],
-            path: "Tests/Simulation/Simulate", swiftSettings: strict),
-        .testTarget(
-            name: "DeliverySimulationTests", dependencies: ["DeliveryCore", "DeliverySimulation"],
-            swiftSettings: strict),
         .testTarget(
             name: "EventLoopTests", dependencies: ["EventLoop", "TestSupport"],
             swiftSettings: strict),
@@ -339,11 +322,11 @@ package.targets += [
         ],
         path: "Tests/Simulation/WorkerSimulation", swiftSettings: hot + simulated),
     .executableTarget(
-        name: "sluice-simulate-workers",
+        name: "sluice-simulate",
         dependencies: [
             "DeliveryCore", "WorkerSimulation",
             .product(name: "ArgumentParser", package: "swift-argument-parser"),
-        ], path: "Tests/Simulation/SimulateWorkers", swiftSettings: strict),
+        ], path: "Tests/Simulation/Simulate", swiftSettings: strict),
     .testTarget(
         name: "WorkerSimulationTests",
         dependencies: [
@@ -358,9 +341,9 @@ if Context.environment["SLUICE_MUTATIONS"] != nil {
     let judges: Set = [
         "CBuildInfo", "CEpoll", "CNghttp2", "COpenSSL", "CPrefetch", "CRdkafka", "CSimdjson",
         "Configuration", "DeliveryCore", "EventLoop", "FrameFuzzing", "HTTP2", "Kafka", "Metrics",
-        "SluiceModel", "StoreEncryption", "StreamScheduling", "TestSupport", "DeliverySimulation",
-        "WorkerSimulation", "sluice-simulate", "sluice-simulate-workers", "StreamSchedulingTests",
-        "DeliveryCoreTests", "HTTP2Tests", "KafkaTests",
+        "SluiceModel", "StoreEncryption", "StreamScheduling", "TestSupport",
+        "WorkerSimulation", "sluice-simulate", "StreamSchedulingTests", "DeliveryCoreTests", "HTTP2Tests",
+        "KafkaTests",
     ]
     package.targets.removeAll { !judges.contains($0.name) && !$0.name.hasPrefix("Simulated") }
     package.products = []

@@ -100,8 +100,7 @@ class Copy:
     def __init__(self, name, swift):
         self.swift = swift
         self.path = os.path.join(ROOT, ".build", name)
-        self.simulate = os.path.join(self.path, ".build", "release", "sluice-simulate-workers")
-        self.simulate_core = os.path.join(self.path, ".build", "release", "sluice-simulate")
+        self.simulate = os.path.join(self.path, ".build", "release", "sluice-simulate")
         self.tests = os.path.join(self.path, ".build", "release", "sluicePackageTests.xctest")
 
     def write(self, files):
@@ -144,26 +143,17 @@ class Copy:
             env=dict(os.environ, SLUICE_MUTATIONS="1"), text=captures or None,
             stdout=subprocess.PIPE if captures else None, stderr=subprocess.STDOUT if captures else None)
 
-    def build_simulation(self, program="sluice-simulate-workers", captures=False):
-        return self.build("-c", "release", "--product", program, captures=captures)
+    def build_simulation(self, captures=False):
+        return self.build("-c", "release", "--product", "sluice-simulate", captures=captures)
 
     def run_simulation(self, number, mode, first, seeds, arguments):
         """The broken promise, and the seed; None when none was broken in the time."""
-        return self.judged(number, arguments.seconds, [
-            self.simulate, "--mode", mode, "--first", str(first), "--seeds", str(seeds),
-            "--events", str(arguments.events), "--seconds-per-seed", str(arguments.seconds_per_seed)])
-
-    def run_core_simulation(self, number, fleet, seeds, events, seconds):
-        """The same in a world of the core alone, or of a fleet in a mode."""
-        return self.judged(number, seconds, [
-            self.simulate_core, "--seeds", str(seeds), "--events", str(events), *(["--fleet", fleet] if fleet else [])])
-
-    def judged(self, number, seconds, command):
-        status, output, errors = run(command, number, seconds)
+        status, output, errors = run([
+            self.simulate, "--mode", mode, "--first", str(first), "--seeds", str(seeds), "--events", str(arguments.events),
+            "--seconds-per-seed", str(arguments.seconds_per_seed)], number, arguments.seconds)
         if status is None or status == 0:
             return None, None
-        found = re.search(
-            r"^seed (\d+), (?:\w+: |(?:\w+, )?event \d+: )(\"[^\"]*\" is broken: .*)$", output, re.MULTILINE)
+        found = re.search(r"^seed (\d+), \w+: (\"[^\"]*\" is broken: .*)$", output, re.MULTILINE)
         if found:
             return found.group(2), int(found.group(1))
         ended = re.search(r"^seed (\d+) (does not end|traps)$", output, re.MULTILINE)

@@ -126,14 +126,6 @@ public struct DeliveryMachine: ~Copyable {
     /// Upper bound of the slots that are or were in use.
     package var usedSlots: Int { highWater }
 
-    /// Value that changes with the number of items in any state.
-    package var stateMark: UInt64 { milestones.stateMark }
-
-    /// Returns the part of the mark that an item in a state contributes.
-    package static func markWeight(_ state: UInt8) -> UInt64 {
-        state == ItemState.free.rawValue ? 0 : DeliveryMilestones.weight(state)
-    }
-
     /// True when an arriving push finds a slot.
     public var hasFreeSlot: Bool { count < limits.capacity }
 

@@ -38,22 +38,6 @@ public struct DeliveryMilestones: Sendable {
     /// Items with this kind of outcome.
     public subscript(kind: OutcomeKind) -> Int { ended[Int(kind.rawValue)] }
 
-    /// Sum of ``weight(_:)`` over all items: it changes with the number of items in any state.
-    var stateMark: UInt64 {
-        var mark: UInt64 = 0
-        for state in 1..<15 {
-            mark &+= UInt64(bitPattern: Int64(live[state])) &* Self.weight(UInt8(state))
-        }
-        return mark
-    }
-
-    /// Returns the weight of one item in the mark, for an item that isn't free.
-    @inline(__always)
-    static func weight(_ state: UInt8) -> UInt64 {
-        let spread = (UInt64(state) &+ 1) &* 0x9E37_79B9_7F4A_7C15
-        return (spread ^ spread &>> 29) &* 0xBF58_476D_1CE4_E5B9
-    }
-
     /// Items between their arrival and their end.
     public var pending: Int {
         ItemState.allCases.reduce(0) { $1.isLive ? $0 + self[$1] : $0 }

@@ -194,9 +194,6 @@ public struct EvictedDevices: ~Copyable {
         }
     }
 
-    /// Returns true between ``beginScan(_:)`` and ``endScan(_:)``.
-    public func isScanned(_ partition: UInt16) -> Bool { scanned.contains(partition) }
-
     /// Partitions whose scan hasn't ended.
     public var scansUnderWay: Int { scanned.count }
 

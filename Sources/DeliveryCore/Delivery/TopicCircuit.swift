@@ -11,8 +11,8 @@ import SluiceModel
 ///        ▲                                  ▲                                   │
 ///        │                                  └────── a configuration answer ─────┤
 ///        └───────────────────────── an answer that recovers ────────────────────┘
-package struct TopicCircuit: BitwiseCopyable {
-    package enum State: UInt8, CaseIterable, BitwiseCopyable, Sendable {
+struct TopicCircuit: BitwiseCopyable {
+    enum State: UInt8, CaseIterable, BitwiseCopyable, Sendable {
         case closed
         case open
         case probing
@@ -92,7 +92,7 @@ public enum TopicFault: UInt8, BitwiseCopyable, Sendable, Equatable {
 }
 
 extension DeliveryMachine {
-    package func circuit(_ topic: UInt16) -> TopicCircuit.State {
+    func circuit(_ topic: UInt16) -> TopicCircuit.State {
         Int(topic) < circuits.count ? circuits[Int(topic)].state : .closed
     }
 

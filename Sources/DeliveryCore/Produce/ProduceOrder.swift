@@ -105,25 +105,6 @@ public struct ProduceOrder: ~Copyable {
         phase == .frozen || phase == .freezing && front &+ UInt64(records.count) > freezeEnd
     }
 
-    package enum State: UInt8, CaseIterable, Sendable {
-        case frozen, open, freezing
-        /// The open transaction accepts no record.
-        case refused
-        /// The producer will never accept the first waiting record, or not until its partition has ended.
-        case failed
-        case ended
-    }
-
-    package var state: State {
-        if hasEnded { return .ended }
-        if hasFailed || awaitsEnd { return .failed }
-        switch phase {
-        case .frozen: return .frozen
-        case .open: return isRefused ? .refused : .open
-        case .freezing: return .freezing
-        }
-    }
-
     /// Number of the transaction that was thawed last; 0 when none was.
     public var transaction: UInt64 { opened }
 

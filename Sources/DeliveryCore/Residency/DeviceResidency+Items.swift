@@ -213,10 +213,6 @@ extension DeviceResidency {
         return (EndedItem(device: device.low, place: place), key)
     }
 
-    /// Returns true when an item of a record's place has ended and is still in the store, whatever its device. For
-    /// observers.
-    package func hasEnded(_ place: RecordPlace) -> Bool { ended.has(place) }
-
     /// Returns true when the item of a record for this device has ended and is still in the store.
     @inline(__always)
     public func hasEnded(_ place: RecordPlace, of device: DeviceKey) -> Bool {

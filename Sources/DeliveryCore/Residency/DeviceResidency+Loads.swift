@@ -201,20 +201,17 @@ extension DeviceResidency {
         let (place, isHere) = recordPlace(ofFound: offset, load, delivery)
         if ended.has(place, storedUnder: load.device) { return LoadedItemVerdict() }
         if isStale(place, of: load.device) {
-            milestones.stale += 1
             return LoadedItemVerdict()
         }
         var verdict = LoadedItemVerdict()
         if !place.isOfEarlierLog {
             // The item's record, and older records before it, are still to be read.
             guard offset <= readThrough[Int(load.partitionSlot)] else {
-                milestones.future += 1
                 current!.isAllHere = false
                 return verdict
             }
             if let first = load.firstWaiting {
                 guard offset <= first else {
-                    milestones.skipped += 1
                     // In memory, the item could be sent before older items.
                     let before = loads[load.device]!.skipped[load.partitionSlot] ?? .max
                     loads[load.device]!.skipped[load.partitionSlot] = min(before, offset)
@@ -275,8 +272,6 @@ extension DeviceResidency {
         }
         loads[ended.device] = load
         guard load.awaited == 0 else { return }
-        if load.leftOut > 0 { milestones.shortOfRoom += 1 }
-        if load.isPartial { milestones.partial += 1 }
         if load.leftOut > 0, !load.isPartial {
             loads[ended.device]!.needs = load.found
             loads[ended.device]!.needsItems = true
@@ -348,7 +343,6 @@ extension DeviceResidency {
 
     /// Records that an item of the device stays in the store.
     mutating func leaveInStore(_ device: DeviceKey, _ slot: UInt16) {
-        milestones.leftInStore += 1
         guard isBegun(slot) else { return }
         evicted.insert(device, slot)
         // No timer loads an item that waited with its topic.

@@ -1,8 +1,8 @@
 import SluiceModel
 
 /// A device that is being loaded or waits for its load, with the events that wait for the device meanwhile.
-package struct DeviceLoad {
-    package enum State: UInt8, CaseIterable, Sendable {
+struct DeviceLoad {
+    enum State: UInt8 {
         /// In line for its loads.
         case queued
         case loading
@@ -167,7 +167,6 @@ extension DeviceResidency {
         _ event: DeviceLoad.Event, _ device: DeviceKey, _ look: PresenceLook,
         _ delivery: borrowing DeliveryMachine
     ) {
-        milestones.deferred += 1
         guard let load = loads[device] else {
             standInLine(device, look, needsItems: false)
             loads[device]!.waiting.append(event)
@@ -201,7 +200,6 @@ extension DeviceResidency {
     }
 
     mutating func queueAgain(_ device: DeviceKey, needsItems: Bool = false) {
-        milestones.reloaded += 1
         if needsItems { loads[device]!.needsItems = true }
         loads[device]!.state = .queued
         line.append(device)
@@ -219,7 +217,6 @@ extension DeviceResidency {
             guard mustLoad(other, .everywhere, delivery) else { return false }
             standInLine(other, .everywhere)
         }
-        milestones.waitedForTwo += 1
         loads[other]!.dependents.append(device)
         return true
     }
@@ -247,7 +244,6 @@ extension DeviceResidency {
             loads[device] = DeviceLoad(look: look)
             loads[device]!.state = .loaded
         }
-        milestones.awaitedSlot += 1
         loads[device]!.waiting.insert(event, at: 0)
         // A device in line looks for a slot again after its load.
         guard loads[device]!.state == .loaded else { return }
@@ -369,7 +365,6 @@ extension DeviceResidency {
                 return endResuming()
             }
             loads[device]!.waiting.removeFirst()
-            milestones.putOff += 1
             return .proceed(record.handle)
         }
         guard load.dependents.isEmpty, !load.needsItems else {

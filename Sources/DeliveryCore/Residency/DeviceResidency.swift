@@ -80,8 +80,6 @@ public struct DeviceResidency: ~Copyable {
     var pastDevices: [DeviceKey] = []
     var oldestPast = 0
 
-    /// Counts of rare cases.
-    public internal(set) var milestones = ResidencyMilestones()
     private var actions: [ResidencyAction] = []
     private var actionHead = 0
     private let inPlace = InPlace()
@@ -177,30 +175,6 @@ public struct DeviceResidency: ~Copyable {
     /// Returns true when events of the device continue with a part of its items: it has more items than there is room
     /// for.
     public func isPartial(_ device: DeviceKey) -> Bool { loads[device]?.isPartial ?? false }
-
-    /// Calls `body` with each device that is loaded or waits, and with its state.
-    package func forEachLoad(_ body: (DeviceKey, DeviceLoad.State) -> Void) {
-        for (device, load) in loads { body(device, load.state) }
-    }
-
-    /// Returns true when the device is loaded, or waits for its load.
-    package func isLoading(_ device: DeviceKey) -> Bool { loads[device] != nil }
-
-    /// Value that changes with the state of any load, but not when two loads swap their states.
-    package var loadMark: SIMD8<Int32> {
-        guard !loads.isEmpty else { return .zero }
-        return SIMD8(
-            Int32(truncatingIfNeeded: loads.count), Int32(truncatingIfNeeded: line.count),
-            Int32(truncatingIfNeeded: shortLine.count), Int32(truncatingIfNeeded: loadsUnderWay),
-            Int32(truncatingIfNeeded: resuming.count), Int32(truncatingIfNeeded: awaitingSlot.count),
-            Int32(truncatingIfNeeded: milestones.reloaded &+ milestones.awaitedSlot),
-            Int32(truncatingIfNeeded: milestones.shortOfRoom))
-    }
-
-    /// True when a device is in line, and there is no room for the items that it may have.
-    public var isWaitingForRoom: Bool {
-        shortLine.count > 0 || line.count > 0 && restored.count >= limits.restored
-    }
 
     /// Prefetches the entry of a device because a record of it comes soon. Affects timing only.
     @inline(__always)

@@ -245,31 +245,3 @@ public struct PastChange: Equatable, BitwiseCopyable, Sendable {
     /// Record of the token change.
     public var origin: RecordOrigin
 }
-
-/// Counts of rare cases.
-public struct ResidencyMilestones: Equatable, Sendable {
-    /// Records and departures that had to wait for a device.
-    public var deferred = 0
-    /// Records and departures that had to wait for two devices.
-    public var waitedForTwo = 0
-    /// Devices that had to be loaded once more.
-    public var reloaded = 0
-    /// Rounds of loads that found no room for all items.
-    public var shortOfRoom = 0
-    /// Rounds of loads that continued although some items found no room.
-    public var partial = 0
-    /// Events that found no slot.
-    public var awaitedSlot = 0
-    /// Items that stayed in the store, because a departure from another shard found no room.
-    public var leftInStore = 0
-    /// Reports of devices that are back whose items stayed in the store until their turn.
-    public var putOff = 0
-    /// Newer items that a load left in the store because an older push waits.
-    public var skipped = 0
-    /// Items that a load found before their records were read.
-    public var future = 0
-    /// Items that had left the key under which they were found, or were on their way to this shard.
-    public var stale = 0
-
-    public init() {}
-}

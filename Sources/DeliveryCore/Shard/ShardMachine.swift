@@ -40,7 +40,7 @@ public struct ShardMachine: ~Copyable {
         }
     }
 
-    package enum Phase: UInt8, Sendable {
+    enum Phase: UInt8, Sendable {
         case running
         /// Sends nothing new.
         case draining
@@ -52,8 +52,8 @@ public struct ShardMachine: ~Copyable {
     /// Only observers read it from outside.
     package internal(set) var delivery: DeliveryMachine
     /// Only observers read it from outside.
-    package internal(set) var residency: DeviceResidency
-    package private(set) var phase = Phase.running
+    var residency: DeviceResidency
+    private(set) var phase = Phase.running
     /// Progress since the last report to the intake.
     var news = ShardProgress()
     /// Actions that follow from an action of the delivery machine.
@@ -85,7 +85,6 @@ public struct ShardMachine: ~Copyable {
     public internal(set) var writing: ItemWriting?
     /// Item of the last ``ShardAction/depart(_:)``.
     public internal(set) var departing: ItemMigration?
-    package internal(set) var milestones = ShardMilestones()
 
     /// True while an operator has paused all sending.
     public private(set) var isAllPaused = false
@@ -171,7 +170,6 @@ public struct ShardMachine: ~Copyable {
             delivery.release(slot)
             return .evict(slot)
         case .awaitsTurn(let slot):
-            milestones.awaitedTurn += 1
             residency.awaitsTurn(slot)
             return nil
         case .keepPresence(let number):
@@ -197,7 +195,6 @@ public struct ShardMachine: ~Copyable {
         case .resumed(let topic): return .resumed(topic: topic)
         case .probeWanted(let topic): return .probeWanted(topic: topic)
         case .offsetDone(let partition, let offset):
-            milestones.offsetsDone += 1
             complete(RecordPlace(partitionSlot: partition, offset: offset), isRepeated: false)
             return nil
         }
@@ -450,9 +447,6 @@ public struct ShardMachine: ~Copyable {
         return (next, problem ?? (isSmall ? residency.checkInvariants() : nil))
     }
 
-    /// Checks all invariants.
-    package func checkInvariants() -> String? { delivery.checkInvariants() ?? residency.checkInvariants() }
-
     public var deliveryMilestones: DeliveryMilestones { delivery.milestones }
     /// Partitions whose items in the store are still being scanned.
     public var scansUnderWay: Int { residency.scansUnderWay }
@@ -462,10 +456,4 @@ public struct ShardMachine: ~Copyable {
     public var restoredItems: Int { residency.restoredItems }
     /// Devices that are online and whose items wait for their turn in the store.
     public var devicesAwaitingTurn: Int { residency.devicesAwaitingTurn }
-}
-
-/// Counts of cases that no action shows.
-package struct ShardMilestones: Equatable, Sendable {
-    package var awaitedTurn = 0
-    package var offsetsDone = 0
 }

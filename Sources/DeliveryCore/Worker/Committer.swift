@@ -102,8 +102,6 @@ public struct Committer: Sendable {
 
     /// True when no commit is under way.
     public var isIdle: Bool { stage == .idle }
-    /// True while the group is asked, by a commit of what is committed already.
-    package var isAsking: Bool { membership != nil }
     /// Changelog records that Kafka hasn't acknowledged, as far as shards have counted them.
     public var unacknowledgedChanges: Int { unacknowledged.values.reduce(0) { $0 + max(0, $1) } }
 

@@ -39,44 +39,6 @@ public struct DueSchedule: Sendable {
 
     public init() {}
 
-    /// Due items of records that are still to be read, of all partitions.
-    public var aheadCount: Int { partitions.reduce(0) { $0 + $1.ahead.count } }
-
-    package enum State: UInt8, CaseIterable, Sendable {
-        /// The slot's partition isn't known.
-        case none
-        case idle
-        /// A look is under way, or shards have yet to take what it has found.
-        case looking
-        /// The group revokes the partition.
-        case ending
-    }
-
-    package func state(_ slot: UInt16) -> State {
-        guard let index = index(slot) else { return .none }
-        return partitions[index].isEnding ? .ending : partitions[index].underWay > 0 ? .looking : .idle
-    }
-
-    /// True when items were found whose records are still to be read.
-    package func hasAhead(_ slot: UInt16) -> Bool {
-        index(slot).map { !partitions[$0].ahead.isEmpty } ?? false
-    }
-
-    /// True when the partition's items are to be looked through once more.
-    package func awaitsScan(_ slot: UInt16) -> Bool { failedScans.contains(slot) }
-
-    /// Value that changes with the state of any partition.
-    var stateMark: UInt64 {
-        var mark = UInt64(failedScans.count)
-        for index in partitions.indices {
-            mark = mark &* 31 &+ UInt64(partitions[index].slot) &* 8
-            if partitions[index].underWay > 0 { mark &+= 1 }
-            if partitions[index].isEnding { mark &+= 2 }
-            if !partitions[index].ahead.isEmpty { mark &+= 4 }
-        }
-        return mark
-    }
-
     mutating func addPartition(_ slot: UInt16) {
         removePartition(slot)
         partitions.append(Partition(slot: slot))

@@ -79,9 +79,6 @@ struct PartitionArrivals: Sendable {
     var count: Int { entries.count }
     var partitions: [Int32] { entries.keys.sorted() }
 
-    /// Stage of the open question; nil: no question is open.
-    var askedStage: Stage? { open?.stage }
-
     /// Returns whether any partition is in the stage.
     func contains(_ stage: Stage) -> Bool { entries.values.contains { $0.stage == stage } }
 
@@ -239,20 +236,5 @@ struct PartitionArrivals: Sendable {
     mutating func restored(_ partition: Int32, at now: UInt64) {
         guard entries[partition]?.stage == .restoring else { return }
         enter(.fetching, partition, at: now)
-    }
-
-    // MARK: Observation
-
-    /// Value that changes with the stages and with the question.
-    var stateMark: UInt64 {
-        guard !entries.isEmpty else { return open == nil ? 0 : 1 }
-        var mark: UInt64 = open.map { 2 + UInt64($0.stage.rawValue) } ?? 0
-        // Sums, because the order of a dictionary means nothing.
-        for (partition, entry) in entries {
-            mark &+=
-                (UInt64(truncatingIfNeeded: partition) &* 4 &+ UInt64(entry.stage.rawValue) &+ 1)
-                &* 0x9E37_79B9_7F4A_7C15
-        }
-        return mark
     }
 }

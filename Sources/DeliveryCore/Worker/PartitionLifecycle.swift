@@ -211,8 +211,6 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
 
     /// True when something has changed since the last commit was assembled.
     public var isChanged: Bool { isDirty && hasPoint }
-    /// Point that the group had at the beginning, or was asked to take last; nil: no point is known.
-    public var lastSent: CommitPoint? { sent }
 
     /// Returns the point that the group has or was asked to take; without one, where a group without offsets begins to
     /// read. Nil when that isn't known.

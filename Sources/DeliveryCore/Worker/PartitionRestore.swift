@@ -73,25 +73,6 @@ public struct PartitionRestore: Sendable {
     /// Returns the stage of a partition; nil when no restore has begun, or it has failed.
     public func stage(_ partition: Int32) -> Stage? { entries[partition]?.stage }
 
-    /// Value that changes with the stage of any partition.
-    var stateMark: UInt64 {
-        guard !entries.isEmpty else { return 0 }
-        var mark: UInt64 = 0
-        for (partition, entry) in entries {
-            let stage: UInt64 =
-                switch entry.stage {
-                case .opening: 1
-                case .opened: 5
-                case .restoring: 2
-                case .loadingMarks: 3
-                case .ready: 4
-                }
-            // Sums, because the order of a dictionary means nothing.
-            mark &+= (UInt64(truncatingIfNeeded: partition) &* 8 &+ stage) &* 0x9E37_79B9_7F4A_7C15
-        }
-        return mark
-    }
-
     /// Returns whether the partition can be taken over.
     public func isReady(_ partition: Int32) -> Bool {
         if case .ready? = entries[partition]?.stage { true } else { false }

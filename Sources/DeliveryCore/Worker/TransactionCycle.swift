@@ -151,9 +151,6 @@ public struct TransactionCycle: Sendable {
     /// No transaction holds a record or an offset whose fate is open.
     public var isClean: Bool { !hasContent }
 
-    /// The next step waits for ``wakeAt``.
-    package var isPausing: Bool { delayed != nil }
-
     // MARK: Events
 
     /// Begins with `initialize`. A later call changes nothing.

@@ -68,35 +68,12 @@ public struct TransactionalCommits: Sendable {
     public var begun: UInt64 { cycle.transaction.number }
     /// Time of the next ``wake(at:)``, in nanoseconds; nil: an event has to happen first.
     public var wakeAt: UInt64? { cycle.wakeAt }
-    /// Items whose removal waits for the commit.
-    public var waitingDeletes: Int { deletes.count }
     /// True when a transaction is open, and no transaction holds a record or an offset whose fate is open.
     var isClean: Bool { cycle.isClean && cycle.acceptsRecords }
     /// Nothing more can happen.
     var hasEnded: Bool { cycle.state == .stopped || cycle.state == .failed }
     /// The worker's last transaction is committed, or there was nothing to commit.
     var hasEndedWell: Bool { cycle.state == .stopped && lastWasCommitted }
-
-    package enum Stage: UInt8, CaseIterable, Sendable {
-        /// No transaction takes records.
-        case frozen
-        case thawed
-        /// Shards are to stop before the offsets are sent.
-        case freezing
-        /// Shards are to stop before the abort.
-        case freezingToAbort
-        /// All shards have ended.
-        case ending
-    }
-
-    package var stage: Stage {
-        if isEnding { return .ending }
-        if abortWaits { return .freezingToAbort }
-        return isFreezing ? .freezing : isFrozen ? .frozen : .thawed
-    }
-
-    /// The next step waits for a pause to end.
-    package var isPausing: Bool { cycle.isPausing }
 
     mutating func nextAction() -> Action? { actions.isEmpty ? nil : actions.removeFirst() }
 

@@ -28,8 +28,6 @@ extension WorkerMachine {
     public var uncommittedPushes: Int { window.uncommitted }
     /// Most pushes that may be begun and not committed now.
     public var pushWindow: Int { window.size }
-    /// State of the window.
-    package var windowState: PushWindow.State { window.state }
 
     /// Opens the window for the producer's first transaction.
     mutating func producerStepEnded(_ result: TransactionCycle.StepResult) {

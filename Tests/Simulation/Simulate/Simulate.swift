@@ -1,194 +1,84 @@
 import ArgumentParser
 import DeliveryCore
-import DeliverySimulation
 import Foundation
+import WorkerSimulation
 
-/// Runs the deterministic simulation of the delivery core over many seeds.
+/// Runs worlds of whole workers.
 @main
 struct Simulate: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sluice-simulate",
-        abstract:
-            "Drives the delivery core through seeded worlds full of faults, and checks what Sluice promises.",
-        discussion: """
-            Each seed is a world of its own: Kafka, APNs, devices, stores, clocks and workers, all of which fail, and \
-            at last a healthy part in which everything must end. The first broken promise ends the run with exit \
-            status 1, its seed, and the last steps before it.
-            """)
+        abstract: "Runs the workers that ship in simulated worlds, and checks Sluice's promises.")
 
-    @Option(help: "How many seeds to run.")
-    var seeds = 1000
-
-    @Option(help: "The first seed; the others follow it.")
-    var firstSeed: UInt64 = 1
-
-    @Option(help: "Steps of each seed's faulty part.")
-    var events = 10_000
-
-    @Option(help: "Threads.")
-    var jobs = 1
-
-    @Option(help: "A seed that takes longer than so many seconds doesn't end: exit status 2.")
+    @Option(help: "kind of store: none, local, changelog or transactions") var mode = "transactions"
+    @Option(help: "number of seeds") var seeds = 20
+    @Option(help: "first seed") var first: UInt64 = 1
+    @Option(help: "records that each world's service produces") var events = 300
+    @Option(help: "longest time of a seed; a seed that takes longer ends the program with status 2")
     var secondsPerSeed = 120
-
-    @Option(help: "Run this seed alone and print every step.")
-    var replay: UInt64?
-
-    @Option(help: "Whole workers in this mode: none, local, changelog, transactions.")
-    var fleet: String?
-
-    @Flag(help: "Go on after a broken promise: one line for each seed that breaks one.")
-    var keepGoing = false
-
-    @Flag(help: "Print what happened and how often, all of it.")
-    var counts = false
-
-    @Option(help: "Bounds of the world: workers=1,shards=1,partitions=1,devices=4,apps=1,faults=kill+freeze.")
-    var limit = ""
-
-    @Flag(help: "Look for the smallest run that breaks the same promise.")
-    var shrink = false
-
-    @Flag(
-        help:
-            "With --fleet: print states and transitions that were never entered; exit status 1 if there were enough seeds."
-    )
-    var coverage = false
-
-    @Flag(help: "With --fleet: print a few of the seeds that together enter all that any of them enters.")
-    var chooseSeeds = false
-
-    func validate() throws {
-        guard seeds > 0, events > 0, (1...256).contains(jobs) else {
-            throw ValidationError("--seeds, --events and --jobs must be at least 1")
-        }
-    }
+    @Flag(help: "worlds without faults") var withoutFaults = false
+    @Flag(help: "print each world's steps") var trace = false
+    @Flag(help: "print the log lines of workers") var log = false
+    @Flag(help: "go on after a broken promise") var keepGoing = false
 
     func run() throws {
-        if let fleet {
-            guard let mode = StoreMode.allCases.first(where: { "\($0)" == fleet }) else {
-                throw ValidationError("--fleet \(fleet): none, local, changelog or transactions")
-            }
-            return try runFleet(mode)
+        let modes: [String: StoreMode] = [
+            "none": .none, "local": .local, "changelog": .changelog, "transactions": .transactions,
+        ]
+        guard let mode = modes[mode] else {
+            throw ValidationError("--mode: none, local, changelog or transactions")
         }
-        guard let limits = SimulationLimits(limit) else {
-            throw ValidationError("--limit \(limit): e.g. workers=1,shards=1,apps=1,faults=crash+stop")
+        // Sets and dictionaries of the workers have the same order in each run.
+        if ProcessInfo.processInfo.environment["SWIFT_DETERMINISTIC_HASHING"] == nil { startAgain() }
+        stayOnProcessor()
+        SeedWatch.start(seconds: secondsPerSeed)
+        let directory = FileManager.default.temporaryDirectory.appending(path: "sluice-simulate-\(getpid())")
+        try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
+        defer { try? FileManager.default.removeItem(at: directory) }
+        let files = try SimulationFiles(directory: directory.path(percentEncoded: false))
+        SimulationLog.isPrinted = log
+        var counts = WorkerCounts()
+        var violations = 0
+        let began = ContinuousClock.now
+        for seed in first..<first + UInt64(seeds) {
+            SeedWatch.begins(seed)
+            let violation = try WorkerSimulation.run(
+                seed: seed, events: events, mode: mode, withoutFaults: withoutFaults, files: files,
+                printsTrace: trace, counts: &counts)
+            guard let violation else { continue }
+            print(violation)
+            if !trace, !keepGoing { print(violation.trace.joined(separator: "\n")) }
+            print(
+                "replay: sluice-simulate --mode \(mode) --first \(seed) --seeds 1 --events \(events) --trace"
+            )
+            violations += 1
+            if !keepGoing { break }
         }
-        if let replay {
-            var counts = SimulationCounts()
-            let violation = Simulation.run(
-                seed: replay, events: events, limits: limits, counts: &counts, printsTrace: !shrink)
-            if let violation {
-                print(violation)
-                if shrink { printSmallest(violation, limits) }
-                throw ExitCode(1)
-            }
-            return print("seed \(replay): \(counts.events) events, no promise broken")
-        }
-        let start = ContinuousClock.now
-        let result = runAll(limits)
-        let seconds = (ContinuousClock.now - start) / .seconds(1)
-        print(
-            "\(result.counts.events) events over \(result.seeds) seeds in \(text(seconds)) s: "
-                + "\(Int(Double(result.counts.events) / seconds)) events/s on \(jobs) threads")
-        if counts {
-            for what in Happening.allCases {
-                print("  \(what): \(result.counts[what])")
-            }
-        } else if !result.counts.missing.isEmpty {
-            print("never happened: " + result.counts.missing.map { "\($0)" }.joined(separator: ", "))
-        }
-        guard let violation = result.violation else { return print("no promise broken") }
-        for line in violation.trace { print("  \(line)") }
-        print(violation)
-        print("replay: \(Self.replay(violation.seed, events, limits))")
-        if shrink { printSmallest(violation, limits) }
-        throw ExitCode(1)
+        let seconds = (ContinuousClock.now - began) / .seconds(1)
+        print("\(counts)")
+        print("\(counts.turns) turns in \(seconds) s: \(Int(Double(counts.turns) / seconds)) a second")
+        if violations > 0 { throw ExitCode.failure }
     }
 
-    private static func replay(_ seed: UInt64, _ events: Int, _ limits: SimulationLimits) -> String {
-        let bounds = limits.description
-        return ".build/release/sluice-simulate --replay \(seed) --events \(events)"
-            + (bounds.isEmpty ? "" : " --limit \(bounds)")
-    }
-
-    private func printSmallest(_ violation: Violation, _ limits: SimulationLimits) {
-        var shrinker = Simulation.shrinker(violation, events: events, limits: limits)
-        let smallest = shrinker.shrink()
-        print("the smallest of \(shrinker.runs) runs:")
-        for line in smallest.violation.trace { print("  \(line)") }
-        print(smallest.violation)
-        print("replay: \(Self.replay(smallest.seed, smallest.events, smallest.limits))")
-    }
-
-    func text(_ seconds: Double) -> String { "\((seconds * 10).rounded() / 10)" }
-
-    /// Ends the process when a seed never ends: its thread can't be stopped.
-    private func watch(_ progress: Shared<Progress>) {
-        let (limit, events) = (Duration.seconds(secondsPerSeed), events)
-        Thread.detachNewThread {
-            while true {
-                Thread.sleep(forTimeInterval: 1)
-                let late = progress.with { progress in progress.running.first { .now - $0.value > limit }?.key
-                }
-                guard let late else { continue }
-                print("seed \(late) does not end")
-                print("replay: .build/release/sluice-simulate --replay \(late) --events \(events)")
-                Foundation.exit(2)
-            }
+    /// Keeps all threads on one processor, because they run in turns and hand over much faster there. Swift's Glibc module
+    /// leaves both functions out.
+    private func stayOnProcessor() {
+        typealias Processor = @convention(c) () -> Int32
+        typealias SetAffinity = @convention(c) (Int32, Int, UnsafeRawPointer) -> Int32
+        guard let current = dlsym(nil, "sched_getcpu"), let set = dlsym(nil, "sched_setaffinity") else {
+            return
         }
+        let processor = Int(unsafeBitCast(current, to: Processor.self)())
+        var bytes = [UInt8](repeating: 0, count: MemoryLayout<cpu_set_t>.size)
+        guard bytes.indices.contains(processor / 8) else { return }
+        bytes[processor / 8] = 1 << UInt8(processor % 8)
+        _ = unsafeBitCast(set, to: SetAffinity.self)(0, bytes.count, bytes)
     }
 
-    private func runAll(_ limits: SimulationLimits) -> Progress {
-        let progress = Shared(Progress(next: firstSeed))
-        let last = firstSeed + UInt64(seeds) - 1
-        let (events, keepGoing) = (events, keepGoing)
-        watch(progress)
-        DispatchQueue.concurrentPerform(iterations: jobs) { _ in
-            while true {
-                let seed = progress.with { progress -> UInt64? in
-                    guard progress.violation == nil || keepGoing, progress.next <= last else { return nil }
-                    progress.next += 1
-                    progress.running[progress.next - 1] = .now
-                    return progress.next - 1
-                }
-                guard let seed else { return }
-                var counts = SimulationCounts()
-                let violation = Simulation.run(
-                    seed: seed, events: events, limits: limits, counts: &counts)
-                progress.with {
-                    $0.counts.add(counts)
-                    $0.seeds += 1
-                    $0.running[seed] = nil
-                    if let violation, keepGoing { print(violation) }
-                    if $0.violation == nil { $0.violation = violation }
-                }
-            }
-        }
-        return progress.with { $0 }
-    }
-}
-
-private struct Progress: Sendable {
-    var next: UInt64
-    var seeds = 0
-    /// Since when.
-    var running: [UInt64: ContinuousClock.Instant] = [:]
-    var counts = SimulationCounts()
-    var violation: Violation?
-
-    init(next: UInt64) { self.next = next }
-}
-
-/// A value behind a lock.
-// Sendable: the value is only touched with the lock held.
-final class Shared<Value: Sendable>: @unchecked Sendable {
-    private var value: Value
-    private let lock = NSLock()
-
-    init(_ value: Value) { self.value = value }
-
-    func with<Result>(_ body: (inout Value) -> Result) -> Result {
-        lock.withLock { body(&value) }
+    private func startAgain() {
+        setenv("SWIFT_DETERMINISTIC_HASHING", "1", 1)
+        var arguments = CommandLine.arguments.map { strdup($0) }
+        arguments.append(nil)
+        execv("/proc/self/exe", arguments)
     }
 }

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import DeliverySimulation
+@testable import SimulatedKafka
 
 /// Transactions of the simulated Kafka.
 struct KafkaModelTransactionTests {

@@ -1,4 +1,4 @@
-@testable import DeliverySimulation
+@testable import SimulatedKafka
 
 extension KafkaSoak {
     func check() {

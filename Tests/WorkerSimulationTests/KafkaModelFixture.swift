@@ -1,4 +1,4 @@
-@testable import DeliverySimulation
+@testable import SimulatedKafka
 
 let second: UInt64 = 1_000_000_000
 let millisecond: UInt64 = 1_000_000

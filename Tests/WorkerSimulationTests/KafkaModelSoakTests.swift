@@ -1,6 +1,6 @@
 import Testing
 
-@testable import DeliverySimulation
+@testable import SimulatedKafka
 
 /// Random histories of the simulated Kafka, and the rules that hold in all of them.
 struct KafkaModelSoakTests {

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import DeliverySimulation
+@testable import SimulatedKafka
 
 /// The consumer group of the simulated Kafka.
 struct KafkaModelGroupTests {

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import DeliverySimulation
+@testable import SimulatedKafka
 
 /// Logs, readers and plain producers of the simulated Kafka.
 struct KafkaModelLogTests {

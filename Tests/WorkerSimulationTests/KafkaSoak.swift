@@ -1,4 +1,4 @@
-@testable import DeliverySimulation
+@testable import SimulatedKafka
 
 /// A random history. The rules are checked with the clients' events and the observers' feed.
 final class KafkaSoak {

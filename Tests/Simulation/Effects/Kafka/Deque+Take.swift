@@ -1,1 +1,0 @@
-../../DeliverySimulation/Deque+Take.swift

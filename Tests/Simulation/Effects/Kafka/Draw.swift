@@ -1,1 +1,0 @@
-../../DeliverySimulation/Draw.swift
