@@ -45,7 +45,7 @@ struct RestoreRoomTests {
                 return most > 15_000
             }
             // More items would occupy the slots that records need.
-            #expect(most <= ShardStore.room)
+            #expect(most <= WorkerBounds().residency.room)
             try bed.produce(300, seed: 992)
             let known = Set(devices)
             try eventually("records are pushed meanwhile", timeout: .seconds(60)) {

@@ -116,9 +116,11 @@ final class WorkerBed {
     ) throws -> Worker {
         var logger = Logger(label: "worker", factory: { _ in handler })
         logger.logLevel = handler is LogRecorder ? logLevel : .critical
+        var bounds = WorkerBounds()
+        bounds.longestAbsence = longestAbsence
+        bounds.firstPushes = firstPushes
         let worker = try Worker(
-            configuration: configuration(change), logger: logger, longestAbsence: longestAbsence,
-            firstPushes: firstPushes, tokens: tokens)
+            configuration: configuration(change), logger: logger, bounds: bounds, tokens: tokens)
         worker.start()
         running.append(worker)
         return worker

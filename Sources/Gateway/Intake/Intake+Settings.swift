@@ -23,6 +23,8 @@ extension Intake {
         var fetchLimits: FetchWatch.Limits
         /// Milliseconds after which a local copy of a partition is useless.
         var longestAbsence: Int64
+        /// Offsets between a partition's watermark and its end at which the partition is paused.
+        var spanLimit: Int
         /// Limits of the pushes that are begun and not committed.
         var window: PushWindow.Limits
 
@@ -37,6 +39,7 @@ extension Intake {
                 sessionTimeout: sessionTimeout.wholeNanoseconds, readsFromBeginning: readsFromBeginning,
                 highestOffset: OutcomeSource.offsets.upperBound)
             machine.window = window
+            machine.spanLimit = spanLimit
             return machine
         }
     }

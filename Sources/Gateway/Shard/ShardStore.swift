@@ -43,10 +43,6 @@ final class ShardStore: TimerHandler {
     private let wake: () -> Void
     private(set) var counters = StoreCounters()
 
-    /// Items from the store in memory at which no further device is loaded, and the most of them at once.
-    static let mostRestored = 8192
-    static let room = 2 * mostRestored
-
     /// - Parameter wake: requests a turn's end, when loads may be issued again.
     init(_ store: RetryStore, wake: @escaping () -> Void) throws(CipherFailure) {
         self.store = store
@@ -61,10 +57,13 @@ final class ShardStore: TimerHandler {
         (cipher, sealing) = (new, keyring.encrypts ? new : nil)
     }
 
-    static func limits(hasStore: Bool, _ limits: DeliveryLimits) -> ResidencyLimits {
-        ResidencyLimits(
-            hasStore: hasStore, capacity: limits.capacity, restored: mostRestored, room: room,
-            itemsPerLoad: limits.pendingPerDevice)
+    static func limits(_ plan: borrowing ShardPlan, hasStore: Bool) -> ResidencyLimits {
+        let limits = plan.residency
+        return ResidencyLimits(
+            hasStore: hasStore, capacity: plan.limits.capacity, loads: limits.loads,
+            restored: limits.restored,
+            room: limits.room, itemsPerLoad: plan.limits.pendingPerDevice, idle: limits.idle,
+            pastChanges: limits.pastChanges, earlierDevices: limits.earlierDevices, returns: limits.returns)
     }
 
     func timerFired(_ timer: TimerID) { wake() }

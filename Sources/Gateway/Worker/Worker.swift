@@ -79,20 +79,19 @@ public final class Worker: Sendable {
     public convenience init(configuration: Configuration, logger: Logger, restarts: Int = 0) throws {
         try self.init(
             configuration: configuration, logger: logger, restarts: restarts,
-            longestAbsence: RestoreLimits.longestAbsence)
+            bounds: WorkerBounds())
     }
 
     /// - Parameters:
-    ///   - longestAbsence: milliseconds after which a local copy of a partition is useless.
-    ///   - firstPushes: pushes that may be begun before the first commit.
+    ///   - bounds: bounds that no setting has.
     ///   - tokens: times of provider tokens.
     ///   - credentials: those of a worker before in this process; nil loads their files.
     ///   - switches: changes of switches by a worker before in this process that nothing else keeps.
     ///   - storeKeys: those of a worker before in this process; nil loads their file.
     init(
         configuration: Configuration, logger: Logger, restarts: Int = 0,
-        longestAbsence: Int64 = RestoreLimits.longestAbsence, firstPushes: Int = PushWindow.firstSize,
-        tokens: ProviderTokenPolicy.Settings = .init(), credentials: CredentialKeeper? = nil,
+        bounds: WorkerBounds = WorkerBounds(), tokens: ProviderTokenPolicy.Settings = .init(),
+        credentials: CredentialKeeper? = nil,
         storeKeys: StoreKeyKeeper? = nil, switches carried: [SwitchRecord] = []
     ) throws {
         self.configuration = configuration
@@ -154,9 +153,11 @@ public final class Worker: Sendable {
                 topics.deadLetters, largestBatch: largestBatches[topics.deadLetters] ?? .max)
             let changelog = hasChangelog ? try producer.topic(topics.changelog) : nil
             let delivery = configuration.delivery
-            // A shard may hold all jobs. Polling exceeds the limit by one batch of records at most. A store needs slots
-            // for returning items besides.
-            let capacity = delivery.maxInFlight + 1024 + (store == nil ? 0 : ShardStore.room)
+            // A shard may hold all jobs. A store needs slots for returning items besides.
+            let capacity =
+                delivery.maxInFlight + bounds.spareSlots + (store == nil ? 0 : bounds.residency.room)
+            var limits = try planner.limits(capacity: capacity)
+            limits.residentMilliseconds = bounds.residentMilliseconds
             var random = ProcessRandom()
             let hasher = store?.hasher ?? IdentityHasher(key0: random.next(), key1: random.next())
             let mode: StoreMode =
@@ -170,7 +171,7 @@ public final class Worker: Sendable {
             shards = try (0..<delivery.shards).map { index in
                 let plan = ShardPlan(
                     index: index, shards: delivery.shards, mode: mode,
-                    limits: try planner.limits(capacity: capacity),
+                    limits: limits, residency: bounds.residency,
                     hasher: hasher, sourceTopic: configuration.kafka.topics.jobs,
                     decoding: .init(
                         passedHeaders: PassedHeaderNames(configuration.jobs.passHeaders),
@@ -208,8 +209,8 @@ public final class Worker: Sendable {
                     partitionShare: delivery.partitionShare,
                     sessionTimeout: properties.sessionTimeout,
                     readsFromBeginning: properties.readsFromBeginning, fetchLimits: properties.fetchLimits,
-                    longestAbsence: longestAbsence,
-                    window: .init(delivery, first: firstPushes)),
+                    longestAbsence: bounds.longestAbsence, spanLimit: bounds.spanLimit,
+                    window: .init(delivery, first: bounds.firstPushes)),
                 parts: .init(
                     consumerProperties: properties.consumer, jobsTopic: configuration.kafka.topics.jobs,
                     outcomes: outcomes, deadLetters: deadLetters, producer: producer,

@@ -54,6 +54,7 @@ public final class WorkerSupervisor: Sendable {
     /// Most Kafka clients that could not be closed. With more of them no worker starts over, because their threads and sockets
     /// stay until the process ends.
     private let mostKeptClients: Int
+    private let bounds: WorkerBounds
 
     /// Time after which a running worker counts as having mended the earlier failure.
     private static let healthyAfter: Duration = .seconds(60)
@@ -61,17 +62,20 @@ public final class WorkerSupervisor: Sendable {
     private static let pause = ExponentialBackoff.reconnect
 
     /// - Parameters:
+    ///   - bounds: bounds of each worker that no setting has.
     ///   - mostKeptClients: most Kafka clients of the process that could not be closed and with which a worker still
     ///     starts over.
     ///   - started: called with each worker when it runs, on the thread of ``run()``.
     ///   - ended: called when a worker has ended, on the same thread.
     public init(
-        configuration: Configuration, logger: Logger, mostKeptClients: Int = 1,
+        configuration: Configuration, logger: Logger, bounds: WorkerBounds = WorkerBounds(),
+        mostKeptClients: Int = 1,
         started: @escaping @Sendable (Worker) -> Void = { _ in },
         ended: @escaping @Sendable (WorkerResult) -> Void = { _ in }
     ) {
         state = Mutex(State(configuration: configuration))
         self.logger = logger
+        self.bounds = bounds
         self.mostKeptClients = mostKeptClients
         self.started = started
         self.ended = ended
@@ -123,8 +127,8 @@ public final class WorkerSupervisor: Sendable {
             ($0.configuration, $0.credentials, $0.storeKeys, $0.switches)
         }
         let worker = try Worker(
-            configuration: configuration, logger: logger, restarts: restarts, credentials: credentials,
-            storeKeys: storeKeys, switches: switches)
+            configuration: configuration, logger: logger, restarts: restarts, bounds: bounds,
+            credentials: credentials, storeKeys: storeKeys, switches: switches)
         let (isStopping, latest) = state.withLock { state in
             state.worker = worker
             state.credentials = worker.credentials

@@ -9,6 +9,7 @@ final class WorkerHost: @unchecked Sendable {
     let number: Int
     private let scheduler: Scheduler
     private let configuration: Configuration
+    private let bounds: WorkerBounds
     private(set) var process: SimulatedProcess?
     private var supervisor: WorkerSupervisor?
     /// The worker of the running process; nil while there is none.
@@ -26,11 +27,12 @@ final class WorkerHost: @unchecked Sendable {
     private let logged: (LogWatch.Line) -> Void
 
     init(
-        number: Int, _ configuration: Configuration, _ scheduler: Scheduler,
+        number: Int, _ configuration: Configuration, _ bounds: WorkerBounds, _ scheduler: Scheduler,
         logged: @escaping (LogWatch.Line) -> Void
     ) {
         self.number = number
         self.configuration = configuration
+        self.bounds = bounds
         self.scheduler = scheduler
         self.logged = logged
     }
@@ -46,6 +48,7 @@ final class WorkerHost: @unchecked Sendable {
             logger: Logger(
                 label: "worker",
                 factory: { [logged] _ in LogWatch(SimulationLog.handler, seen: logged) }),
+            bounds: bounds,
             started: { [unowned self] in
                 guard self.process === process else { return }
                 worker = $0

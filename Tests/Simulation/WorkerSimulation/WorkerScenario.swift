@@ -1,6 +1,7 @@
 import Configuration
 import DeliveryCore
 import EventLoop
+import Gateway
 
 /// Choices of one seed's world of whole workers.
 struct WorkerScenario {
@@ -53,6 +54,8 @@ struct WorkerScenario {
     var deadLetterBytes: Int?
     /// Seconds after which producers give a record up; nil: as workers do by default.
     var deliveryTimeout: Int?
+    /// Bounds of workers, which are full much sooner than those of production.
+    var bounds = WorkerBounds()
 
     /// Seconds that a push or a report of a device counts at most.
     static let longestLife: Int64 = 1800
@@ -106,5 +109,17 @@ struct WorkerScenario {
         laterPerMille = mode.hasStore ? 200 : 50
         life = Int64(draw(20...120))
         storeAfter = .seconds(draw(1...5))
+        if draw(0...3) == 0 { bounds.spareSlots = draw(0...60) }
+        if mode.hasStore, draw(0...3) == 0 { bounds.spanLimit = draw(64...300) }
+        if draw(0...1) == 0 { bounds.residency.restored = draw(2...60) }
+        if draw(0...1) == 0 {
+            // A device's items fit, so that a load is not always of a part.
+            bounds.residency.room = max(pendingPerDevice, min(60, bounds.residency.restored)) + draw(0...30)
+        }
+        if draw(0...1) == 0 { bounds.residency.loads = draw(1...8) }
+        if draw(0...1) == 0 { bounds.residency.returns = draw(1...40) }
+        (bounds.residency.idle, bounds.residency.pastChanges) = (4, 4)
+        // Not below the time that due items are loaded ahead.
+        if draw(0...1) == 0 { bounds.residentMilliseconds = Int64(draw(2500...20_000)) }
     }
 }

@@ -85,7 +85,7 @@ final class WorkerWorld {
         for number in 0..<scenario.workers {
             let configuration = try configuration(number, files)
             hosts.append(
-                WorkerHost(number: number, configuration, scheduler) { [unowned self] in
+                WorkerHost(number: number, configuration, scenario.bounds, scheduler) { [unowned self] in
                     auditor.logged($0, host: number)
                 })
         }
@@ -316,8 +316,10 @@ final class WorkerWorld {
 
     private var isCommitted: Bool {
         (0..<kafka.partitionCount(of: Self.jobsTopic)).allSatisfy { partition in
-            let end = kafka.ends(of: Self.jobsTopic, partition)?.high ?? 0
-            return auditor.mayIgnore(partition, end: end)
+            let ends = kafka.ends(of: Self.jobsTopic, partition)
+            let end = ends?.high ?? 0
+            // A partition that has lost all records has nothing to commit.
+            return ends?.low == end || auditor.mayIgnore(partition, end: end)
                 || (kafka.committedOffset(partition)?.offset ?? 0) >= end
         }
     }
