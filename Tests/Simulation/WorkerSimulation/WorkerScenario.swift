@@ -35,6 +35,8 @@ struct WorkerScenario {
     var invalidPerMille: Int
     /// Jobs out of a thousand that are due later.
     var laterPerMille: Int
+    /// Milliseconds after which such a job is due at most.
+    var latest: Int
     /// Seconds that a job lives at most.
     var life: Int64
     var storeAfter: Duration
@@ -106,7 +108,8 @@ struct WorkerScenario {
         deadLetterBytes = draw(0...2) == 0 ? draw(2000...5000) : nil
         deliveryTimeout = mode != .transactions && draw(0...2) == 0 ? draw(2...12) : nil
         invalidPerMille = draw(0...2) == 0 ? draw(1...50) : 0
-        laterPerMille = mode.hasStore ? 200 : 50
+        laterPerMille = mode.hasStore ? [200, 500][draw(0...1)] : 50
+        latest = mode.hasStore && draw(0...1) == 0 ? 60_000 : 20_000
         life = Int64(draw(20...120))
         storeAfter = .seconds(draw(1...5))
         if draw(0...3) == 0 { bounds.spareSlots = draw(0...60) }
@@ -120,6 +123,6 @@ struct WorkerScenario {
         if draw(0...1) == 0 { bounds.residency.returns = draw(1...40) }
         (bounds.residency.idle, bounds.residency.pastChanges) = (4, 4)
         // Not below the time that due items are loaded ahead.
-        if draw(0...1) == 0 { bounds.residentMilliseconds = Int64(draw(2500...20_000)) }
+        if draw(0...1) == 0 { bounds.residentMilliseconds = Int64(draw(2500...8000)) }
     }
 }
