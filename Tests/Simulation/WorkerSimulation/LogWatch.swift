@@ -11,6 +11,8 @@ struct LogWatch: LogHandler, @unchecked Sendable {
         case permitEnded
         /// A partition's pushes are sent before the uncommitted records from an offset on were read.
         case catchUpCut(partition: Int32, readTo: Int64)
+        /// A worker ends without its last commit, and jobs with outcomes are processed again.
+        case commitLeftOut
     }
 
     init(_ next: any LogHandler, seen: @escaping (Line) -> Void) {
@@ -42,6 +44,7 @@ struct LogWatch: LogHandler, @unchecked Sendable {
         if let partition = event.metadata?["partition"], let readTo = event.metadata?["read-to"] {
             seen(.catchUpCut(partition: Int32("\(partition)") ?? -1, readTo: Int64("\(readTo)") ?? 0))
         }
+        if "\(event.message)".hasPrefix("the last offsets are not committed") { seen(.commitLeftOut) }
         if event.level >= next.logLevel { next.log(event: event) }
     }
 }

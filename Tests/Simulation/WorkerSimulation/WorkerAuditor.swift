@@ -174,6 +174,7 @@ final class WorkerAuditor {
             // Otherwise sockets may have taken nothing for long.
             if slowLinks.isEmpty { report(.oneOwner, "worker \(host) begins requests without a permit") }
         case .catchUpCut(let partition, let readTo): newest.catchUpCut(partition, readTo: readTo)
+        case .commitLeftOut: hostDisturbances[host].add(at: scheduler.now, nanoseconds: 0, forgets: true)
         }
     }
 

@@ -256,6 +256,8 @@ final class WorkerWorld {
 
     /// Reads what workers have produced since the last look.
     private func follow() {
+        // A partition may have moved since the last step.
+        auditor.followOwners(kafka)
         for (topic, partitions) in [(Self.outcomes, 2), (Self.deadLetters, 1)] {
             for partition in 0..<partitions { follow(topic, partition) }
         }
