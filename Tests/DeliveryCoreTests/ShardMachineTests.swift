@@ -6,18 +6,20 @@ import Testing
 /// Scripts of events for a shard, and the actions expected from it.
 @Suite struct ShardMachineTests {
     /// A shard with a store, of partition 7 in slot 0, whose records up to 99 were read.
-    fileprivate struct Bed: ~Copyable {
+    struct Bed: ~Copyable {
         var machine: ShardMachine
         var now = DeliveryTime(wallMilliseconds: 1_700_000_000_000, monotonicNanoseconds: 1_000_000_000)
 
-        init(_ mode: StoreMode, index: Int = 0, shards: Int = 1, room: Int = 16_384) {
+        init(
+            _ mode: StoreMode, index: Int = 0, shards: Int = 1, loads: Int = 256, room: Int = 16_384
+        ) {
             var limits = DeliveryLimits(capacity: 8, knownDevices: 8)
             limits.storeIsDurable = mode.hasStore
             machine = ShardMachine(
                 .init(
                     index: index, shards: shards, mode: mode, delivery: limits,
                     residency: ResidencyLimits(
-                        hasStore: mode.hasStore, capacity: 8, room: room, itemsPerLoad: 4),
+                        hasStore: mode.hasStore, capacity: 8, loads: loads, room: room, itemsPerLoad: 4),
                     seed: 1))
             machine.beginPartition(0, partition: 7, readThrough: 99)
             machine.scanned(0)

@@ -83,9 +83,11 @@ def main():
         print(f"{number:3} {mutation['name']}: {short(what or 'NOT CAUGHT')} ({after})", flush=True)
         return what is not None
 
+    def tests(number):
+        return TESTS.get(mutations[number - 1]["file"].split("/")[0])
+
     def judge_by_tests(number):
-        module = mutations[number - 1]["file"].split("/")[0]
-        what = copy.run_tests(number, TESTS[module], arguments.test_seconds) if module in TESTS else None
+        what = copy.run_tests(number, tests(number), arguments.test_seconds) if tests(number) else None
         print(f"{number:3} {mutations[number - 1]['name']}: {what or 'NOT CAUGHT'} (unit tests)", flush=True)
         return what is not None
 
@@ -101,9 +103,10 @@ def main():
         left = [number for number in numbers if not caught[number]]
         if left:
             copy.build_tests()
-            what = copy.run_tests(0, TESTS["DeliveryCore"], arguments.test_seconds)
-            if what:
-                fail(f"the unit tests, without a mutation: {what}")
+            for modules in {tests(number) for number in left} - {None}:
+                what = copy.run_tests(0, modules, arguments.test_seconds)
+                if what:
+                    fail(f"the unit tests of {modules}, without a mutation: {what}")
             caught |= zip(left, pool.map(judge_by_tests, left))
     missed = [number for number in numbers if not caught[number]]
     if missed:

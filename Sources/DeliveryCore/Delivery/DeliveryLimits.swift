@@ -35,6 +35,8 @@ public struct DeliveryLimits: Sendable {
     /// Time in milliseconds, for a durable store: a device's items are evicted when none of them is due within it.
     /// The store must bring items back within that time.
     public var residentMilliseconds: Int64
+    /// Milliseconds of ``residentMilliseconds`` unless something else is asked for.
+    public static let usualResidence: Int64 = 10_000
 
     public init(
         capacity: Int, pendingPerDevice: Int = 128, inFlightPerDevice: Int = 16, knownDevices: Int = 65_536,
@@ -42,7 +44,7 @@ public struct DeliveryLimits: Sendable {
         defaultLifeMilliseconds: Int64 = 24 * 3_600_000, retry: RetryBackoff = RetryBackoff(),
         confirm: ExponentialBackoff = .confirm, returnsPerSecond: Int = 1000, returnBurst: Int = 100,
         storeAfterMilliseconds: Int64 = 30_000, storeIsDurable: Bool = false,
-        residentMilliseconds: Int64 = 10_000, returning: Int = 2048
+        residentMilliseconds: Int64 = usualResidence, returning: Int = 2048
     ) {
         self.capacity = max(1, min(capacity, 1 << 30))
         self.pendingPerDevice = max(1, min(pendingPerDevice, 1024))

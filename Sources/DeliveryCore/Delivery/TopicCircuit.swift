@@ -12,7 +12,7 @@ import SluiceModel
 ///        │                                  └────── a configuration answer ─────┤
 ///        └───────────────────────── an answer that recovers ────────────────────┘
 struct TopicCircuit: BitwiseCopyable {
-    enum State: UInt8, CaseIterable, BitwiseCopyable, Sendable {
+    enum State: UInt8, BitwiseCopyable {
         case closed
         case open
         case probing

@@ -54,6 +54,8 @@ public struct OffsetTracker: Sendable {
     public private(set) var outstandingBytes = 0
     /// Offsets from watermark to end at which ``isFull`` asks for a pause.
     public let spanLimit: Int
+    /// Offsets of ``spanLimit`` unless something else is asked for.
+    public static let usualSpanLimit = 1 << 20
     /// Most characters of one commit's metadata.
     let metadataBytes: Int
     /// Capacity that the finished offsets above the committed one never exceed, so that no commit loses one.
@@ -88,7 +90,7 @@ public struct OffsetTracker: Sendable {
     ///   - metadataBytes: most characters of a commit's metadata that the broker accepts
     ///     (`offset.metadata.max.bytes`).
     public init(
-        nextOffset: Int64, completedAbove: CompletedOffsets = .none, spanLimit: Int = 1 << 20,
+        nextOffset: Int64, completedAbove: CompletedOffsets = .none, spanLimit: Int = usualSpanLimit,
         initialCapacity: Int = 4096, metadataBytes: Int = CommitMetadata.maximumBytes
     ) {
         let next = max(0, nextOffset)

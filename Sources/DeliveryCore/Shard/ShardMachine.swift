@@ -40,7 +40,7 @@ public struct ShardMachine: ~Copyable {
         }
     }
 
-    enum Phase: UInt8, Sendable {
+    enum Phase: UInt8 {
         case running
         /// Sends nothing new.
         case draining

@@ -79,9 +79,6 @@ struct PartitionArrivals: Sendable {
     var count: Int { entries.count }
     var partitions: [Int32] { entries.keys.sorted() }
 
-    /// Returns whether any partition is in the stage.
-    func contains(_ stage: Stage) -> Bool { entries.values.contains { $0.stage == stage } }
-
     // MARK: Coming and going
 
     /// Adds partitions that the group has assigned. Partitions that are arriving already begin anew.

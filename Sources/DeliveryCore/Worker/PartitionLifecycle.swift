@@ -81,7 +81,7 @@ public struct PartitionLifecycle: ~Copyable, Sendable {
     public init(
         partition: Int32, begin: CommitPoint?, completed: CompletedOffsets,
         newestMilliseconds: Int64 = 0, logEnd: Int64? = nil,
-        spanLimit: Int = 1 << 20, metadataBytes: Int = CommitMetadata.maximumBytes
+        spanLimit: Int = OffsetTracker.usualSpanLimit, metadataBytes: Int = CommitMetadata.maximumBytes
     ) {
         self.partition = partition
         tracker = OffsetTracker(

@@ -68,7 +68,6 @@ public struct PartitionRestore: Sendable {
 
     /// Partitions that have a stage, in order.
     public var partitions: [Int32] { entries.keys.sorted() }
-    public var isEmpty: Bool { entries.isEmpty }
 
     /// Returns the stage of a partition; nil when no restore has begun, or it has failed.
     public func stage(_ partition: Int32) -> Stage? { entries[partition]?.stage }

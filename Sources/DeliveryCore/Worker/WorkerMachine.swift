@@ -48,7 +48,7 @@ public struct WorkerMachine: ~Copyable {
         /// Highest offset that outcomes can name.
         public var highestOffset: Int64
         /// Offsets between a partition's watermark and its end at which the partition is paused.
-        public var spanLimit = 1 << 20
+        public var spanLimit = OffsetTracker.usualSpanLimit
         /// Characters that the brokers accept as a commit's metadata.
         public var metadataBytes = CommitMetadata.maximumBytes
         /// Jobs that finish between two commits under load, at most.

@@ -43,7 +43,7 @@ struct ShardPlan: Sendable {
     var shards: Int
     var mode: StoreMode
     var limits: DeliveryLimits
-    /// Limits of items from the store, whose `hasStore`, `capacity` and `itemsPerLoad` the shard sets.
+    /// Limits of items from the store.
     var residency: ResidencyLimits
     /// Hasher of device tokens and identifiers. Equal on all shards, because items move between shards.
     var hasher: IdentityHasher
@@ -159,7 +159,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         machine = ShardMachine(
             .init(
                 index: plan.index, shards: plan.shards, mode: plan.mode, delivery: plan.limits,
-                residency: ShardStore.limits(plan, hasStore: store != nil),
+                residency: plan.residency,
                 seed: MonotonicTime.read().nanoseconds &+ UInt64(plan.index)),
             isAllPaused: plan.switches.pausesAll)
         let name = Array(plan.sourceTopic.utf8)

@@ -57,15 +57,6 @@ final class ShardStore: TimerHandler {
         (cipher, sealing) = (new, keyring.encrypts ? new : nil)
     }
 
-    static func limits(_ plan: borrowing ShardPlan, hasStore: Bool) -> ResidencyLimits {
-        let limits = plan.residency
-        return ResidencyLimits(
-            hasStore: hasStore, capacity: plan.limits.capacity, loads: limits.loads,
-            restored: limits.restored,
-            room: limits.room, itemsPerLoad: plan.limits.pendingPerDevice, idle: limits.idle,
-            pastChanges: limits.pastChanges, earlierDevices: limits.earlierDevices, returns: limits.returns)
-    }
-
     func timerFired(_ timer: TimerID) { wake() }
 
     // MARK: Partitions

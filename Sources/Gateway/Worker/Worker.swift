@@ -158,6 +158,10 @@ public final class Worker: Sendable {
                 delivery.maxInFlight + bounds.spareSlots + (store == nil ? 0 : bounds.residency.room)
             var limits = try planner.limits(capacity: capacity)
             limits.residentMilliseconds = bounds.residentMilliseconds
+            var residency = bounds.residency
+            residency.hasStore = store != nil
+            residency.capacity = capacity
+            residency.itemsPerLoad = min(limits.pendingPerDevice, residency.room)
             var random = ProcessRandom()
             let hasher = store?.hasher ?? IdentityHasher(key0: random.next(), key1: random.next())
             let mode: StoreMode =
@@ -171,7 +175,7 @@ public final class Worker: Sendable {
             shards = try (0..<delivery.shards).map { index in
                 let plan = ShardPlan(
                     index: index, shards: delivery.shards, mode: mode,
-                    limits: limits, residency: bounds.residency,
+                    limits: limits, residency: residency,
                     hasher: hasher, sourceTopic: configuration.kafka.topics.jobs,
                     decoding: .init(
                         passedHeaders: PassedHeaderNames(configuration.jobs.passHeaders),

@@ -44,7 +44,9 @@ struct LogWatch: LogHandler, @unchecked Sendable {
         if let partition = event.metadata?["partition"], let readTo = event.metadata?["read-to"] {
             seen(.catchUpCut(partition: Int32("\(partition)") ?? -1, readTo: Int64("\(readTo)") ?? 0))
         }
-        if "\(event.message)".hasPrefix("the last offsets are not committed") { seen(.commitLeftOut) }
+        if event.level == .error, "\(event.message)".hasPrefix("the last offsets are not committed") {
+            seen(.commitLeftOut)
+        }
         if event.level >= next.logLevel { next.log(event: event) }
     }
 }

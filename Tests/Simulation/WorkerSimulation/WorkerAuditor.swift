@@ -174,7 +174,7 @@ final class WorkerAuditor {
             // Otherwise sockets may have taken nothing for long.
             if slowLinks.isEmpty { report(.oneOwner, "worker \(host) begins requests without a permit") }
         case .catchUpCut(let partition, let readTo): newest.catchUpCut(partition, readTo: readTo)
-        case .commitLeftOut: hostDisturbances[host].add(at: scheduler.now, nanoseconds: 0, forgets: true)
+        case .commitLeftOut: hostDisturbances[host].add(at: scheduler.now, nanoseconds: 0, forgets: false)
         }
     }
 
@@ -658,7 +658,7 @@ final class WorkerAuditor {
 
     private func problem(ofSuperseding outcome: OutcomeSummary, _ number: Int) -> String? {
         let job = records[number]
-        // Records of two logs of a partition can have equal offsets, which are then compared.
+        // Offsets of a partition's two logs are compared as if the logs were one.
         guard !job.isExempt else { return nil }
         let tokens = records.tokens(from: job.token)
         guard let successor = outcome.supersededBy else {

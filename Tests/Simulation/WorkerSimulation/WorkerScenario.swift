@@ -35,8 +35,8 @@ struct WorkerScenario {
     var invalidPerMille: Int
     /// Jobs out of a thousand that are due later.
     var laterPerMille: Int
-    /// Milliseconds after which such a job is due at most.
-    var latest: Int
+    /// Most milliseconds until such a job is due.
+    var longestDelay: Int
     /// Seconds that a job lives at most.
     var life: Int64
     var storeAfter: Duration
@@ -56,11 +56,13 @@ struct WorkerScenario {
     var deadLetterBytes: Int?
     /// Seconds after which producers give a record up; nil: as workers do by default.
     var deliveryTimeout: Int?
-    /// Bounds of workers, which are full much sooner than those of production.
+    /// Bounds of workers, many of them much smaller than in production.
     var bounds = WorkerBounds()
 
     /// Seconds that a push or a report of a device counts at most.
     static let longestLife: Int64 = 1800
+    /// Seconds after which a request without an answer has failed.
+    static let requestTimeout: Int64 = 5
 
     /// Most milliseconds by which a worker's clock is wrong.
     var clockDeviation: Int64 { faults.contains(.clock) ? 1500 : 0 }
@@ -109,20 +111,20 @@ struct WorkerScenario {
         deliveryTimeout = mode != .transactions && draw(0...2) == 0 ? draw(2...12) : nil
         invalidPerMille = draw(0...2) == 0 ? draw(1...50) : 0
         laterPerMille = mode.hasStore ? [200, 500][draw(0...1)] : 50
-        latest = mode.hasStore && draw(0...1) == 0 ? 60_000 : 20_000
+        longestDelay = mode.hasStore && draw(0...1) == 0 ? 60_000 : 20_000
         life = Int64(draw(20...120))
         storeAfter = .seconds(draw(1...5))
         if draw(0...3) == 0 { bounds.spareSlots = draw(0...60) }
         if mode.hasStore, draw(0...3) == 0 { bounds.spanLimit = draw(64...300) }
         if draw(0...1) == 0 { bounds.residency.restored = draw(2...60) }
         if draw(0...1) == 0 {
-            // A device's items fit, so that a load is not always of a part.
+            // All items of a device fit. Otherwise all its loads would be partial.
             bounds.residency.room = max(pendingPerDevice, min(60, bounds.residency.restored)) + draw(0...30)
         }
         if draw(0...1) == 0 { bounds.residency.loads = draw(1...8) }
         if draw(0...1) == 0 { bounds.residency.returns = draw(1...40) }
         (bounds.residency.idle, bounds.residency.pastChanges) = (4, 4)
-        // Not below the time that due items are loaded ahead.
+        // At least the time by which due items are loaded ahead.
         if draw(0...1) == 0 { bounds.residentMilliseconds = Int64(draw(2500...8000)) }
     }
 }

@@ -196,7 +196,7 @@ final class WorkerService {
         } else if chance(500) {
             job.expires = (now / 1000 + Int64(draw(2...Int(scenario.life)))) * 1000
         }
-        if chance(scenario.laterPerMille) { job.due = now + Int64(draw(1...scenario.latest)) }
+        if chance(scenario.laterPerMille) { job.due = now + Int64(draw(1...scenario.longestDelay)) }
         job.priority = wants(.priorities) ? [1, 5][draw(0...1)] : chance(300) ? 5 : 10
         job.avoidsDuplicates = wants(.avoidance)
     }

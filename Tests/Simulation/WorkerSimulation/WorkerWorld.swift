@@ -128,7 +128,7 @@ final class WorkerWorld {
         configuration.delivery.maxPendingPerDevice = scenario.pendingPerDevice
         configuration.delivery.maxExpiration = .seconds(WorkerScenario.longestLife)
         configuration.delivery.defaultTTL = .seconds(WorkerScenario.longestLife)
-        configuration.apns.requestTimeout = .seconds(5)
+        configuration.apns.requestTimeout = .seconds(WorkerScenario.requestTimeout)
         if let timeout = scenario.deliveryTimeout {
             configuration.kafka.producerProperties = [
                 .init(name: "message.timeout.ms", value: "\(timeout * 1000)")
@@ -186,7 +186,6 @@ final class WorkerWorld {
     private func planStep(_ events: Int) {
         scheduler.schedule(after: 1 + scheduler.below(scenario.pace)) { [unowned self] in
             step()
-            auditor.followOwners(kafka)
             follow()
             if counts.events < events { planStep(events) } else { isHealthy = true }
         }
