@@ -113,6 +113,9 @@ import Testing
             script.apply { $0.commitHeld(last.ticket, at: $1) }
             last = try #require(script.passTicks(1).compactMap(\.commit).first)
         }
+        // The rebalance has ended, and Kafka's answer is on its way.
+        script.apply { $0.assigned([], at: $1) }
+        script.passTicks(5)
         let done = script.apply { $0.committed(last.ticket, fault: nil, at: $1) }
         #expect(done.contains { if case .close = $0 { true } else { false } })
         #expect(!script.actions.contains(.note(.lastCommitFailed)))

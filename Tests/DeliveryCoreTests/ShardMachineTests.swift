@@ -310,7 +310,9 @@ import Testing
         bed.machine.endCatchUp(1, at: bed.now)
         #expect(bed.pass(milliseconds: 10) == [])
         guard isLoaded else {
+            #expect(bed.machine.takeReports() == [])
             #expect(bed.pass(milliseconds: 5000) == [.enqueue(0, atFront: false)])
+            #expect(bed.machine.takeReports() == [.catchUpCut(slot: 1, readTo: 101, end: 102)])
             return
         }
         _ = bed.machine.askForLoads(at: bed.now.monotonicNanoseconds)

@@ -82,14 +82,13 @@ extension ShardMachine {
     /// turn.
     public mutating func askForLoads(at now: UInt64) -> Bool { residency.askForLoads(at: now, delivery) }
 
-    /// Returns the reports that more may come, when the line for loads is short or no loads are issued any more.
+    /// Returns the reports that are due. Reports that more may come are due when the line for loads is short, or no loads
+    /// are issued any more.
     public mutating func takeReports() -> [ShardReport] {
-        guard !reportsWhenLineIsShort.isEmpty, !hasStore || hasEnded || residency.isLineShort else {
-            return []
+        if !reportsWhenLineIsShort.isEmpty, !hasStore || hasEnded || residency.isLineShort {
+            reports += exchange(&reportsWhenLineIsShort, with: [])
         }
-        let reports = reportsWhenLineIsShort
-        reportsWhenLineIsShort = []
-        return reports
+        return reports.isEmpty ? [] : exchange(&reports, with: [])
     }
 
     /// Records that the store has done a batch. ``stored(_:at:)`` of each put follows. Then the batch's loads are

@@ -67,6 +67,8 @@ public struct ShardMachine: ~Copyable {
     private var settling: [UInt16] = []
     private var releasing: [UInt16] = []
     private var settlesAll = false
+    /// Reports that are due.
+    var reports: [ShardReport] = []
     /// Reports that are due when the line for loads is short.
     var reportsWhenLineIsShort: [ShardReport] = []
     /// True when a batch was handed to the store since the last flush.
@@ -314,8 +316,10 @@ public struct ShardMachine: ~Copyable {
     mutating func endCatchUps(at now: DeliveryTime) {
         let waiting = residency.recordsForLoads()
         for (slot, end) in catchUpEnds.sorted(by: { $0.key < $1.key }) {
-            let isWaiting = waiting[slot].map { $0.lowerBound <= end.last } ?? false
-            guard !isWaiting || now.monotonicNanoseconds >= end.deadline else { continue }
+            if let first = waiting[slot]?.lowerBound, first <= end.last {
+                guard now.monotonicNanoseconds >= end.deadline else { continue }
+                reports.append(.catchUpCut(slot: slot, readTo: first, end: end.last + 1))
+            }
             catchUpEnds[slot] = nil
             delivery.endCatchUp(partition: slot, at: now)
         }

@@ -113,6 +113,9 @@ public enum ShardReport: Sendable, Equatable {
     case gaveBack(slot: UInt16)
     /// Work that has ended in one turn.
     case progress(ShardProgress)
+    /// Pushes of the partition are sent before its records from `readTo` to `end` are taken in, because their devices aren't
+    /// loaded.
+    case catchUpCut(slot: UInt16, readTo: Int64, end: Int64)
     /// The shard has taken the due items and can take more.
     case dueTaken(slot: UInt16)
     /// The shard has taken the returning items and can take more.

@@ -219,8 +219,8 @@ public enum WorkerNote: Sendable, Equatable {
     /// The group's offset lies beyond the end of the partition's log, and nothing shows why. The partition isn't read
     /// before the group has another offset.
     case offsetUnexplained(Int32, committed: Int64, logEnd: Int64)
-    /// Pushes of the partition are sent before all uncommitted records of it were read, because there is no room for
-    /// more, or reading has taken too long.
+    /// Pushes of the partition are sent before all uncommitted records of it were taken in, because there is no room for
+    /// more, or taking them in has lasted too long.
     case catchUpCut(Int32, readTo: Int64, logEnd: Int64)
     /// The partition is paused because its window of offsets is full. The job at `watermark` holds it back.
     /// `finishedAbove`: finished offsets between the watermark and the end.

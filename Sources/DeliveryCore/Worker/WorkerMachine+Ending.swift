@@ -73,8 +73,9 @@ extension WorkerMachine {
             if drain.unreported == 0 || drain.isOver(at: now) { beginLastCommit() }
         case .lastCommit:
             beginWaitingCommit()
-            let isOver = drain.isOver(at: now) && !(committer.meetsRebalance && drain.hasTime(at: now))
-            if drain.phase == .lastCommit, isOver { lastCommitEnded(isAccepted: false) }
+            guard drain.phase == .lastCommit else { return }
+            if committer.meetsRebalance, drain.hasTime(at: now) { return waitForLastCommit() }
+            if drain.isOver(at: now) { lastCommitEnded(isAccepted: false) }
         case .lastDeletes: if drain.isOver(at: now) { leave() }
         }
     }
@@ -121,8 +122,13 @@ extension WorkerMachine {
             note(.lastOffsetsUnsafe)
             return leave()
         }
-        drain.enter(.lastCommit, patience: Drain.commitPatience, at: now)
+        waitForLastCommit()
         beginWaitingCommit()
+    }
+
+    /// Gives the last commit its time. The time begins anew while the commit meets a rebalance.
+    private mutating func waitForLastCommit() {
+        drain.enter(.lastCommit, patience: Drain.commitPatience, at: now)
     }
 
     mutating func lastCommitEnded(isAccepted: Bool) {

@@ -224,6 +224,9 @@ extension WorkerMachine {
             suspended.consumed(slot)
             scanForSuspended()
         case .expiredTaken(let slot): expiry.consumed(slot)
+        case .catchUpCut(let slot, let readTo, let end):
+            guard let index = partitions.index(ofSlot: slot) else { break }
+            note(.catchUpCut(partitions[index].partition, readTo: readTo, logEnd: end))
         case .topicSuspended(let topic): suspended.suspended(topic, shard: shard)
         case .topicResumed(let topic):
             suspended.resumed(topic, shard: shard)

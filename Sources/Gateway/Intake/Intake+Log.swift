@@ -69,7 +69,7 @@ extension Intake {
                 metadata: ["state": "\(problem)"])
         case .catchUpCut(let partition, let readTo, let logEnd):
             logger.info(
-                "pushes are sent before all uncommitted records of the partition were read, because there is no room for more or reading took too long",
+                "pushes are sent before all uncommitted records of the partition were taken in, because there is no room for more or it took too long",
                 metadata: [
                     "partition": "\(partition)", "read-to": "\(readTo)", "log-end": "\(logEnd)",
                 ])

@@ -83,7 +83,7 @@ final class RequestAuditor {
         if job.kind == .broadcast { checkTurn(number, job, attempt, records, calmSince) }
         checkDevice(number, job, attempt)
         checkPauses(number, job, attempt, calmSince)
-        if job.last == nil { checkWindow(number, job, records) }
+        if job.last == nil { checkWindow(number, job, records, calmSince) }
     }
 
     /// Whether the sender of a request is still the assignment of the earlier one, and can't have forgotten it.
@@ -200,14 +200,17 @@ final class RequestAuditor {
     }
 
     /// Checks that a push waited for a newer one of its identity.
-    private func checkWindow(_ number: Int, _ job: WorkerJob, _ records: WorkerRecords) {
+    private func checkWindow(_ number: Int, _ job: WorkerJob, _ records: WorkerRecords, _ calmSince: UInt64) {
         let window = Int64(scenario.coalesceWindow)
         guard window > 0, job.kind == .push, job.collapse != nil || job.isState, !job.isOnce,
             job.expires == .max || job.expires - job.created > window + 10_000,
             !records.hasChange(job.token),
             !records.pushes(of: job.identity).contains(where: {
-                $0 != number && records[$0].producedAt <= job.producedAt
-                    && (records[$0].outcomes == 0 || records[$0].outcomeAt >= job.producedAt)
+                let other = records[$0]
+                // A push that is read again after its outcome hands its window on.
+                let mayBeRead = other.isExempt || calmSince > job.producedAt
+                return $0 != number && other.producedAt <= job.producedAt
+                    && (mayBeRead || other.outcomes == 0 || other.outcomeAt >= job.producedAt)
             })
         else { return }
         if now < job.producedAt + UInt64(window) * 1_000_000 {

@@ -396,7 +396,8 @@ final class WorkerAuditor {
         attempt.answer = effect(of: answer, job)
         if case .status(let status, _, let retryAfter, let timestamp) = answer {
             if retryAfter != nil || status == 429 { records[number].isPaused = true }
-            if attempt.answer == .refused {
+            // A broadcast is refused with the key, unless another key takes over.
+            if attempt.answer == .refused || attempt.answer == .uncounted && job.kind == .broadcast {
                 records[number].refusals += 1
                 if status == 410 {
                     goneTokens[attempt.token] = max(goneTokens[attempt.token] ?? 0, timestamp ?? .max)
@@ -428,6 +429,7 @@ final class WorkerAuditor {
             let found = reason.withUTF8 { Reason.parse(name: UnsafeRawBufferPointer($0)) }
             switch found == .unknown ? ReasonClass.fallback(status: status) : found.class {
             case .token, .job: return .refused
+            case .configuration where found.refusesKey || found.refusesCertificate: return .uncounted
             case .configuration where found == .forbidden || job.kind == .broadcast: return .refused
             case .configuration: return .uncounted
             default: return .failed

@@ -39,9 +39,17 @@ final class WorkerFaults {
         case .group: scene.auditor.disturbed(nanoseconds: effect.nanoseconds, forgets: fault.forgets)
         }
         let until = scene.scheduler.now + effect.nanoseconds
-        // A suspended process meets the fault afterwards.
+        if fault == .suspension { suspended(until: until) }
         if !fault.endings.isEmpty { begun.append((fault, max(until, suspendedUntil) + Self.aftermath)) }
         if fault.delaysPauses { operators.areUnheard(until: until) }
+    }
+
+    /// A process is suspended. It meets the faults of this time afterwards.
+    private func suspended(until: UInt64) {
+        suspendedUntil = max(suspendedUntil, until)
+        for index in begun.indices where begun[index].until >= scene.scheduler.now {
+            begun[index].until = max(begun[index].until, until + Self.aftermath)
+        }
     }
 
     /// Goes on with what operators have begun. Called at each step of the world.
@@ -112,9 +120,7 @@ final class WorkerFaults {
             let lengths = [10...3000, 3000...25_000, 25_000...400_000]
             effect.nanoseconds = UInt64(scene.draw(scene.choose(lengths))) * 1_000_000
             scene.note("for \(effect.nanoseconds / 1_000_000) ms")
-            let until = scene.scheduler.now + effect.nanoseconds
-            suspendedUntil = max(suspendedUntil, until)
-            scene.kafka.suspend(process, until: until)
+            scene.kafka.suspend(process, until: scene.scheduler.now + effect.nanoseconds)
         default:
             process.wallDeviation = Int64(scene.draw(-1500...1500))
             scene.note("its clock is wrong by \(process.wallDeviation) ms")

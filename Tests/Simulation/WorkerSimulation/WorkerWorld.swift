@@ -222,7 +222,7 @@ final class WorkerWorld {
 
     private func appended(_ job: WorkerJob) {
         note(
-            "job \(auditor.jobs.count): \(job.kind) \(job.collapse ?? "") for token \(job.token), partition \(job.partition), offset \(job.offset)"
+            "job \(auditor.jobs.count): \(job.kind) \(job.topic) \(job.collapse ?? "") for token \(job.token), partition \(job.partition), offset \(job.offset)"
         )
         auditor.appended(job)
         counts.events += 1
