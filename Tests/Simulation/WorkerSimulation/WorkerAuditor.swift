@@ -705,7 +705,9 @@ final class WorkerAuditor {
             case .unregistered where job.registeredAt ?? .min > event.occurred: continue
             case .receipt(let shown)
             where shown != job.identifier || job.delivery != .confirm
-                || job.last?.receivedAt ?? .max > event.producedAt:
+                || job.last?.receivedAt ?? .max > event.producedAt
+                // The receipt may have confirmed another push with the identifier.
+                || records.pushes(withIdentifier: shown).count > 1:
                 continue
             default: break
             }
