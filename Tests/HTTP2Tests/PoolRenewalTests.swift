@@ -64,6 +64,18 @@ import Testing
         #expect(machine.failures == 0)
     }
 
+    /// The connections of the generation in use stay.
+    @Test func refusedEarlierGenerationTakesNoFurtherRequest() {
+        var machine = machine()
+        machine.renew(generation: 1, atOnce: false, now: 1000 * ms)
+        machine.opened(2, now: 1001 * ms)
+        #expect(machine.count(.retiring) == 1)
+        machine.drain(generation: 0, now: 1002 * ms)
+        #expect(machine.count(.retiring) == 0)
+        #expect(machine.members[2].phase == .active)
+        #expect(machine.failures == 0)
+    }
+
     @Test func undoneRenewalKeepsTheConnectionsBefore() {
         var machine = machine()
         machine.renew(generation: 1, atOnce: false, now: 1000 * ms)

@@ -222,7 +222,10 @@ final class CredentialPool {
     ) -> Bool {
         switch generations.judge(reason, on: connectionGeneration, isProven: connections.isGenerationProven) {
         case .none: return false
-        case .isReplaced: return true
+        case .isReplaced:
+            // Otherwise pushes would meet the refusal again, as long as no new connection opens.
+            connections.drain(generation: connectionGeneration)
+            return true
         case .refusesKey: return useNextKey(text, logger: logger)
         case .undoesRenewal:
             undoRenewal(text, logger: logger)

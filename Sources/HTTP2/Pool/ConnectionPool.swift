@@ -212,6 +212,12 @@ public final class ConnectionPool {
         carryOut()
     }
 
+    /// Lets a generation's connections take no further request, because the server refuses its credential.
+    public func drain(generation: UInt32) {
+        machine.drain(generation: generation, now: loop.now.nanoseconds)
+        carryOut()
+    }
+
     /// Whether the server has accepted the credential with which connections are opened.
     public var isGenerationProven: Bool { machine.isGenerationProven }
 

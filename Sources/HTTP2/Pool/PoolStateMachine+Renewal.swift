@@ -48,8 +48,14 @@ extension PoolStateMachine {
         guard !isClosing, circuit == .closed, max(notBefore, shortLifeUntil, stoppedUntil ?? 0) <= now else {
             return
         }
+        drain(generation: generation, youngerThan: age, now: now)
+    }
+
+    /// Replaces a generation's connections at once, because the server refuses its credential.
+    /// - Parameter age: age in nanoseconds from which on a connection stays.
+    mutating func drain(generation: UInt32, youngerThan age: UInt64 = .max, now: UInt64) {
         for index in members.indices
-        where members[index].generation == generation && now < members[index].since + age {
+        where members[index].generation == generation && now - min(now, members[index].since) < age {
             switch members[index].phase {
             case .active, .reserve, .retiring: drainOutdated(index)
             case .opening, .draining, .free: break

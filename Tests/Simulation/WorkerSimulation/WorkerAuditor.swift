@@ -719,7 +719,7 @@ final class WorkerAuditor {
             records[push].withdrawal = .init(
                 event: number, at: scheduler.now, assignment: event.outcomeIn,
                 token: newToken == nil ? nil : job.token,
-                isLasting: newToken == nil && !flies)
+                isLasting: newToken == nil && (event.kind == .erase || !flies))
         }
     }
 

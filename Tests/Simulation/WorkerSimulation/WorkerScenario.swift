@@ -107,7 +107,7 @@ struct WorkerScenario {
             draw(0...1) == 0
             ? WorkerFault.allCases
             : (0..<draw(1...3)).map { _ in WorkerFault.allCases.randomElement(using: &scheduler.random)! }
-        deadLetterBytes = draw(0...2) == 0 ? draw(2000...5000) : nil
+        deadLetterBytes = draw(0...2) == 0 ? draw(3072...6144) : nil
         deliveryTimeout = mode != .transactions && draw(0...2) == 0 ? draw(2...12) : nil
         invalidPerMille = draw(0...2) == 0 ? draw(1...50) : 0
         laterPerMille = mode.hasStore ? [200, 500][draw(0...1)] : 50
