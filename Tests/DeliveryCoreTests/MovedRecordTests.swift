@@ -37,7 +37,7 @@ import Testing
         // Records below the watermark are committed, and this one isn't.
         machine.committed(0, 100)
         machine.forgetMarks()
-        let event = machine.nextEvent()
+        let event = machine.nextEvent(at: DeliveryTime(wallMilliseconds: 0, monotonicNanoseconds: 0))
         #expect(event == nil)
         let isDone = machine.isDone(Self.place, Self.device, Self.id)
         #expect(isDone)

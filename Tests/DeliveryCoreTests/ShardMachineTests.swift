@@ -39,9 +39,11 @@ import Testing
             return actions
         }
 
+        mutating func take(_ request: ShardRequest) { machine.take(request, at: now) }
+
         mutating func events() -> [ResidencyAction] {
             var events: [ResidencyAction] = []
-            while let event = machine.nextEvent() { events.append(event) }
+            while let event = machine.nextEvent(at: now) { events.append(event) }
             return events
         }
 
@@ -189,7 +191,7 @@ import Testing
         bed.endStoredPush(before: bed.facts(101) { $0.partition = 1 })
         bed.changeToken()
         _ = bed.actions()
-        bed.machine.endPartition(0)
+        bed.take(.end(slots: [0]))
         #expect(bed.pass(milliseconds: 100).contains(.readdress(1)))
     }
 
@@ -205,14 +207,20 @@ import Testing
         }
         let item = EndedItem(device: Self.device.low, place: Self.place(100))
         #expect(facts.removal == (mode == .transactions ? .now(item) : .later(item)))
-        #expect(bed.machine.remove(item)?.key.device == Self.device)
+        _ = bed.actions()
+        bed.take(.remove([item]))
+        guard case .remove(item, let key)? = bed.actions().first else {
+            Issue.record("the item isn't removed")
+            return
+        }
+        #expect(key.device == Self.device)
     }
 
     @Test func endedPartitionsPushNeedsNoRemoval() {
         var bed = Bed(.transactions)
         _ = bed.store(100)
         _ = bed.actions()
-        bed.machine.endPartition(0)
+        bed.take(.end(slots: [0]))
         _ = bed.events()
         _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(101), at: bed.now)
         guard case .finish(_, _, _, _, let facts)? = bed.actions().first else {
@@ -301,13 +309,13 @@ import Testing
     /// The record may outdate the push that is in memory already.
     @Test(arguments: [true, false]) func catchUpWaitsForRecordsThatWaitForLoads(_ isLoaded: Bool) {
         var bed = Bed(.local)
-        bed.machine.beginCatchUp(1)
+        bed.take(.catchUp(slot: 1))
         bed.machine.beginPartition(1, partition: 8, readThrough: 99)
         bed.machine.scanned(1)
         #expect(bed.machine.admit(bed.facts(100) { $0.partition = 1 }, at: bed.now) == .placed(0))
         let newer = RecordPlace(partitionSlot: 1, offset: 101)
         let handle = bed.machine.mustWait(push: Self.device, newer, .holdWhileOffline)
-        bed.machine.endCatchUp(1, at: bed.now)
+        bed.take(.caughtUp(slot: 1))
         #expect(bed.pass(milliseconds: 10) == [])
         guard isLoaded else {
             #expect(bed.machine.takeReports() == [])
@@ -348,11 +356,11 @@ import Testing
         _ = bed.actions()
         let begins = bed.machine.beginAttempt(0, at: bed.now)
         #expect(begins)
-        bed.machine.settle(0)
-        bed.machine.abandon(0, at: bed.now)
+        bed.take(.settle(slot: 0))
+        bed.take(.abandon(slots: [0], isLost: true))
         #expect(bed.actions() == [.dequeue(1), .giveBack(1)])
-        bed.machine.abandonWaiting(0)
-        #expect(bed.machine.abandonmentEnded() == 1)
+        #expect(bed.events() == [])
+        #expect(bed.actions() == [.abandoned(SlotCount(slot: 0, count: 1), isLost: true)])
         #expect(bed.machine.takeSettled().isEmpty == true)
         // The failure isn't retried here.
         bed.machine.failed(0, processed: false, at: bed.now)
@@ -364,7 +372,7 @@ import Testing
     @Test func drainedShardSendsNothingAndReportsOnce() {
         var bed = Bed(.none)
         #expect(bed.machine.maySend == true)
-        bed.machine.drain()
+        bed.take(.drain)
         #expect(bed.machine.maySend == false)
         #expect(bed.machine.takeSettled() == [.settledAll])
         #expect(bed.machine.takeSettled().isEmpty == true)
@@ -376,13 +384,20 @@ import Testing
         _ = bed.machine.admit(bed.facts(101), at: bed.now)
         _ = bed.actions()
         for slot: UInt32 in [0, 1] { #expect(bed.begins(slot) == true) }
-        bed.machine.finish()
+        bed.take(.finish)
         #expect(bed.machine.hasEnded == true)
-        bed.machine.giveUpUnanswered(at: bed.now)
-        let ends = bed.actions().compactMap { action -> OutcomeCause? in
+        #expect(bed.actions() == [])
+        #expect(bed.events() == [])
+        let actions = bed.actions()
+        let ends = actions.compactMap { action -> OutcomeCause? in
             if case .finish(0, .undeliverable, let cause, _, _) = action { cause } else { nil }
         }
         #expect(ends == [.answerLost])
+        // The other push is freed without an outcome, and nothing waits.
+        #expect(actions.last == .giveBack(1))
+        #expect(bed.events() == [])
+        #expect(bed.actions() == [.finished])
+        #expect(bed.machine.hasSteps == false)
     }
 
     @Test func completionsAreHeldBackForALaterTransaction() {
@@ -471,9 +486,8 @@ import Testing
         bed.machine.beginPartition(1, partition: 8, readThrough: 99)
         bed.machine.scanned(1)
         bed.machine.found(Self.device, offset: 50, 0)
-        bed.machine.abandon(0, at: bed.now)
-        bed.machine.abandonWaiting(0)
-        _ = bed.machine.abandonmentEnded()
+        bed.take(.abandon(slots: [0], isLost: false))
+        _ = (bed.actions(), bed.events(), bed.actions())
         let place = RecordPlace(partitionSlot: 1, offset: 100)
         let handle = bed.machine.mustWait(push: Self.device, place, .accept)
         #expect(handle != nil)
@@ -511,7 +525,7 @@ import Testing
         var bed = Bed(.local, shards: 2)
         _ = bed.store(100)
         _ = bed.actions()
-        bed.machine.endPartition(0)
+        bed.take(.end(slots: [0]))
         _ = bed.machine.tokenChanged(
             Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(101), at: bed.now)
         _ = bed.actions()
@@ -521,14 +535,14 @@ import Testing
         }
         #expect((migration.writing == nil) == true)
         var target = Bed(.local, index: 1, shards: 2)
-        target.machine.endPartition(0)
+        target.take(.end(slots: [0]))
         #expect(target.machine.arrives(migration, isReleased: true) == .leftOut)
     }
 
     @Test func drainAfterTheEndChangesNothing() {
         var bed = Bed(.none)
-        bed.machine.finish()
-        bed.machine.drain()
+        bed.take(.finish)
+        bed.take(.drain)
         #expect(bed.machine.hasEnded == true)
     }
 
@@ -553,8 +567,8 @@ import Testing
 
     @Test func endedShardReportsDueItemsAtOnce() {
         var bed = Bed(.local)
-        bed.machine.finish()
-        bed.machine.due(0, [], readThrough: 99, report: .dueTaken(slot: 0))
+        bed.take(.finish)
+        bed.take(.due(slot: 0, [], readThrough: 99))
         #expect(bed.machine.takeReports() == [.dueTaken(slot: 0)])
     }
 
@@ -603,8 +617,11 @@ extension ShardMachineTests.Bed {
     ) {
         let item = EndedItem(device: ShardMachineTests.device.low, place: place)
         #expect(pass(milliseconds: 100) == [])
-        #expect(machine.remove(item)?.item == item)
-        #expect(pass(milliseconds: 100) == [])
+        take(.remove([item]))
+        guard case .remove(item, _)? = pass(milliseconds: 100).first else {
+            Issue.record("the item isn't removed")
+            return
+        }
         machine.done(machine.takeRequests())
         #expect(events() == [.removed(place, ShardMachineTests.device)])
         #expect(pass(milliseconds: 100) == moves ?? [.readdress(slot), .enqueue(slot, atFront: false)])

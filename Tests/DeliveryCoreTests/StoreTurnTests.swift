@@ -7,7 +7,7 @@ import Testing
 @Suite struct StoreTurnTests {
     @Test func expiredPresenceIsLoadedAndForgotten() throws {
         var bed = ShardMachineTests.Bed(.local)
-        bed.machine.expired(0, [ShardMachineTests.device], report: .expiredTaken(slot: 0))
+        bed.take(.expired(slot: 0, [ShardMachineTests.device]))
         _ = bed.machine.askForLoads(at: bed.now.monotonicNanoseconds)
         #expect(bed.events() == [.load(ShardMachineTests.device, 0, withItems: true)])
         let loads = bed.machine.takeRequests().loads
@@ -25,7 +25,7 @@ import Testing
         var bed = ShardMachineTests.Bed(.local, loads: 1)
         bed.machine.found(ShardMachineTests.device, offset: 50, 0)
         let item = DueItem(due: 5, device: ShardMachineTests.device, offset: 50)
-        bed.machine.due(0, [item], readThrough: 99, report: .dueTaken(slot: 0))
+        bed.take(.due(slot: 0, [item], readThrough: 99))
         let early = bed.machine.takeReports()
         #expect(early.isEmpty)
         _ = bed.machine.askForLoads(at: bed.now.monotonicNanoseconds)

@@ -116,8 +116,10 @@ extension DeviceResidency {
     /// done.
     public mutating func takeChangesDone() -> [UInt32] { exchange(&changesDone, with: []) }
 
-    /// Returns the handles of token changes that are given back to Kafka.
-    public mutating func takeChangesGivenBack() -> [UInt32] { exchange(&changesGivenBack, with: []) }
+    /// Removes and returns the handle of a token change that is given back to Kafka; nil when there is none.
+    public mutating func takeChangeGivenBack() -> UInt32? {
+        changesGivenBack.isEmpty ? nil : changesGivenBack.removeFirst()
+    }
 
     /// Returns true when the store has ended items of a device. A push that moves from the device waits for their removal.
     ///

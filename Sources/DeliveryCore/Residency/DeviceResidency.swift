@@ -287,8 +287,8 @@ public struct DeviceResidency: ~Copyable {
         }
     }
 
-    /// Returns the handles of all events that wait or were kept. The owner frees them because the worker ends.
-    public mutating func takeAllHandles() -> [UInt32] {
+    /// Has the owner free all events that wait or were kept, because the worker ends.
+    public mutating func discardAll() {
         abandon(nil)
         var handles = exchange(&early, with: []).map(\.handle)
         for action in actions[actionHead...] {
@@ -301,7 +301,7 @@ public struct DeviceResidency: ~Copyable {
         }
         actions.removeAll()
         actionHead = 0
-        return handles
+        for handle in handles { ask(.discard(handle)) }
     }
 
     /// Returns true when no ended item is still in the store: of a partition, or of all (nil).

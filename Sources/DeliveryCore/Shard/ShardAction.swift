@@ -19,6 +19,15 @@ public enum ShardAction: Equatable, BitwiseCopyable, Sendable {
     case giveBack(UInt32)
     /// Free the push without an outcome: the store has it.
     case evict(UInt32)
+    /// Report to the intake that so many jobs of a partition were given back. Jobs that the producer drops with a lost
+    /// partition are given back, too.
+    case abandoned(SlotCount, isLost: Bool)
+    /// Report to the intake that nothing new is sent, and that so many jobs were given back.
+    case drained(Int)
+    /// Report to the intake that all is freed.
+    case finished
+    /// Remove an item, under the key, from the store and the changelog: its outcome is safe. The item is of its own log.
+    case remove(EndedItem, StoredKey)
     /// Report to the intake that a job of the partition ends without an outcome of this worker.
     case gaveBack(UInt16)
     /// Release the token change that waits under the handle: Kafka delivers it again.

@@ -375,17 +375,17 @@ extension ShardMachine {
 
     /// Returns the action for the next waiting event that may continue; nil when none may. Don't call while handling an
     /// event.
-    public mutating func nextEvent() -> ResidencyAction? {
-        guard let action = residency.nextAction(delivery) else { return nil }
+    public mutating func nextEvent(at now: DeliveryTime) -> ResidencyAction? {
+        if let handle = residency.takeChangeGivenBack() { return .discard(handle) }
+        guard let action = residency.nextAction(delivery) else {
+            return !steps.isEmpty && runStep(followsEvents: true, at: now) ? nextEvent(at: now) : nil
+        }
         if case .removed(let place, let device) = action {
             let own = RecordPlace(partitionSlot: place.partitionSlot, offset: place.recordOffset)
             news.removed.append(ShardProgress.Removal(place: own, device: device))
         }
         return action
     }
-
-    /// Returns the handles of token changes that Kafka delivers again. Call when no event continues any more.
-    public mutating func takeChangesGivenBack() -> [UInt32] { residency.takeChangesGivenBack() }
 
     /// Releases a record that waited, because its partition is revoked.
     public mutating func discard(record place: RecordPlace) { countReturned(place.partitionSlot) }

@@ -32,19 +32,6 @@ extension ShardMachine {
     /// Returns true when the store has the push in this slot, or was asked to keep it.
     public func isStored(_ slot: UInt32) -> Bool { residency.isStored(slot) }
 
-    /// Hands the waiting items of a partition's records below `offset` to the store, so that their offsets become
-    /// complete.
-    public mutating func relieve(_ slot: UInt16, below offset: Int64, at now: DeliveryTime) {
-        if mayRelieve(slot) { delivery.relieve(partition: slot, below: offset, at: now) }
-    }
-
-    /// Returns true when the partition can be relieved. Records that are still to be taken may be among those to
-    /// relieve.
-    public func mayRelieve(_ slot: UInt16) -> Bool { !hasEnded && hasStore && isBegun(slot) }
-
-    /// Records whether the store fails at present.
-    public mutating func storeFails(_ isFailing: Bool) { residency.storeFails(isFailing) }
-
     // MARK: Devices in the store
 
     /// Records that the store has an item of this device.
@@ -59,22 +46,6 @@ extension ShardMachine {
 
     /// Records that ``found(_:offset:_:)`` has reported all devices that the store has of a partition.
     public mutating func scanned(_ slot: UInt16) { residency.scanned(slot) }
-
-    /// Queues the devices of due items. All of the partition's records up to `readThrough` were taken before.
-    /// - Parameter report: report that is made when more due items may come.
-    public mutating func due(_ slot: UInt16, _ items: [DueItem], readThrough: Int64, report: ShardReport) {
-        guard hasStore, !hasEnded else { return reportsWhenLineIsShort.append(report) }
-        residency.hasRead(slot, through: readThrough)
-        for item in items { residency.due(item.device, slot) }
-        reportsWhenLineIsShort.append(report)
-    }
-
-    /// Queues devices whose presences have expired.
-    public mutating func expired(_ slot: UInt16, _ devices: [DeviceKey], report: ShardReport) {
-        reportsWhenLineIsShort.append(report)
-        guard hasStore, !hasEnded else { return }
-        for device in devices { residency.expired(device, slot) }
-    }
 
     // MARK: Loads
 
@@ -166,14 +137,6 @@ extension ShardMachine {
     /// Ends the taking in of a load.
     public mutating func endLoad() { residency.endLoad() }
 
-    // MARK: Removals
-
-    /// Requests an item's removal, because its outcome is safe.
-    /// - Returns: the item in its own log, and the key that the next batch removes; nil when it is gone already.
-    public mutating func remove(_ item: EndedItem) -> (item: EndedItem, key: StoredKey)? {
-        residency.remove(item)
-    }
-
     // MARK: Marks
 
     /// Returns true when it is time to look for marks that are no longer needed. ``committed(_:_:)`` of each
@@ -185,7 +148,4 @@ extension ShardMachine {
 
     /// Removes the marks whose records are committed.
     public mutating func forgetMarks() { residency.forgetMarks() }
-
-    /// Removes the partition's marks because its log began anew: they belong to other records.
-    public mutating func forgetMarks(_ slot: UInt16) { residency.forgetMarks(slot) }
 }

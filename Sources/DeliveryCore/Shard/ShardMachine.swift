@@ -53,20 +53,23 @@ public struct ShardMachine: ~Copyable {
     package internal(set) var delivery: DeliveryMachine
     /// Only observers read it from outside.
     var residency: DeviceResidency
-    private(set) var phase = Phase.running
+    var phase = Phase.running
     /// Progress since the last report to the intake.
     var news = ShardProgress()
     /// Actions that follow from an action of the delivery machine.
-    private var followers = Deque<ShardAction>(minimumCapacity: 64)
+    var followers = Deque<ShardAction>(minimumCapacity: 64)
+    /// Parts of requests and events that are still to run.
+    var steps = Deque<Step>()
     private var lastHandle: UInt32 = 0
-    /// Jobs that the current abandonment has given back; nil when there is none.
-    private var abandoned: Int?
+    /// Jobs that are being given back; nil when there is no abandonment.
+    var abandonment: Abandonment?
     /// Kafka's numbers of the begun partitions, by slot; `notBegun` otherwise.
     var partitions: [Int32] = []
     /// Slots of partitions whose settling is awaited before their end; `releasing` has those awaited after it.
-    private var settling: [UInt16] = []
-    private var releasing: [UInt16] = []
-    private var settlesAll = false
+    var settling: [UInt16] = []
+    var releasing: [UInt16] = []
+    /// True until the report that all is settled.
+    var settlesAll = false
     /// Reports that are due.
     var reports: [ShardReport] = []
     /// Reports that are due when the line for loads is short.
@@ -91,7 +94,7 @@ public struct ShardMachine: ~Copyable {
     /// True while an operator has paused all sending.
     public private(set) var isAllPaused = false
 
-    private static let notBegun = Int32.min
+    static let notBegun = Int32.min
 
     struct CatchUpEnd {
         /// Offset of the last record to take in.
@@ -136,6 +139,7 @@ public struct ShardMachine: ~Copyable {
             if let action = followers.popFirst() { return action }
             guard let action = delivery.nextAction() else {
                 change = nil
+                if !steps.isEmpty, runStep(followsEvents: false, at: now) { continue }
                 return nil
             }
             if let action = follow(action, at: now) { return action }
@@ -163,7 +167,7 @@ public struct ShardMachine: ~Copyable {
             if !delivery.isOffsetDone(slot) { countReturned(partition) }
             residency.givenBack(slot)
             release(slot)
-            for handle in residency.takeChangesGivenBack() { followers.append(.giveBackChange(handle)) }
+            while let handle = residency.takeChangeGivenBack() { followers.append(.giveBackChange(handle)) }
             return .giveBack(slot)
         case .store(let slot, let version): return store(slot, version, at: now)
         case .evict(let slot):
@@ -228,7 +232,7 @@ public struct ShardMachine: ~Copyable {
         delivery.release(slot)
     }
 
-    private mutating func countFreed(_ slot: UInt32) {
+    mutating func countFreed(_ slot: UInt32) {
         if delivery.isOffsetDone(slot), !residency.isRestored(slot) {
             freed(delivery.recordPlace(slot).partitionSlot)
         }
@@ -245,12 +249,6 @@ public struct ShardMachine: ~Copyable {
     /// Completes the offset of a record because the store has its item.
     mutating func complete(_ place: RecordPlace, isRepeated: Bool) {
         news.completed.append(ShardProgress.Completion(place: place, isRepeated: isRepeated))
-    }
-
-    /// Counts a job that the intake has to count off.
-    mutating func countReturned(_ partitionSlot: UInt16) {
-        guard let count = abandoned else { return followers.append(.gaveBack(partitionSlot)) }
-        abandoned = count + 1
     }
 
     private mutating func keepPresence(_ number: UInt32, at now: DeliveryTime) {
@@ -274,138 +272,6 @@ public struct ShardMachine: ~Copyable {
     func has(_ slot: UInt16, _ partition: Int32) -> Bool {
         !hasStore || isBegun(slot) && partitions[Int(slot)] == partition
     }
-
-    /// Begins a partition under a slot that an earlier partition may have had. All records up to `readThrough` are
-    /// read.
-    /// - Parameters:
-    ///   - earlierFrom: offset from which stored items above `readThrough` belong to an earlier log of the topic.
-    ///   - marks: records whose items the store has under other tokens.
-    public mutating func beginPartition(
-        _ slot: UInt16, partition: Int32, readThrough: Int64 = -1, earlierFrom: Int64 = .max,
-        committed: Int64 = 0, marks: [(offset: Int64, id: APNSID)] = []
-    ) {
-        if hasStore {
-            while partitions.count <= Int(slot) { partitions.append(Self.notBegun) }
-            partitions[Int(slot)] = partition
-            residency.beginPartition(slot, readThrough: readThrough, earlierFrom: earlierFrom)
-            residency.committed(slot, committed)
-            for mark in marks {
-                // All shards know the marks, and one shard has them removed.
-                residency.foundMark(
-                    RecordPlace(partitionSlot: slot, offset: mark.offset), mark.id,
-                    forgets: settings.index == 0)
-            }
-        }
-        delivery.begin(partition: slot)
-    }
-
-    /// Sends nothing of a partition that begins next, until ``endCatchUp(_:at:)``.
-    public mutating func beginCatchUp(_ slot: UInt16) { delivery.beginCatchUp(partition: slot) }
-
-    /// Sends the pushes of a partition, because its uncommitted records were handed in. Records that still wait for loads
-    /// are taken in before, because each of them may outdate a push.
-    public mutating func endCatchUp(_ slot: UInt16, at now: DeliveryTime) {
-        guard let last = residency.recordsForLoads()[slot]?.upperBound else {
-            return delivery.endCatchUp(partition: slot, at: now)
-        }
-        catchUpEnds[slot] = CatchUpEnd(
-            last: last, deadline: now.monotonicNanoseconds + CatchUp.patience)
-    }
-
-    /// Ends the catch-ups whose records were taken in, or whose time is up.
-    mutating func endCatchUps(at now: DeliveryTime) {
-        let waiting = residency.recordsForLoads()
-        for (slot, end) in catchUpEnds.sorted(by: { $0.key < $1.key }) {
-            if let first = waiting[slot]?.lowerBound, first <= end.last {
-                guard now.monotonicNanoseconds >= end.deadline else { continue }
-                reports.append(.catchUpCut(slot: slot, readTo: first, end: end.last + 1))
-            }
-            catchUpEnds[slot] = nil
-            delivery.endCatchUp(partition: slot, at: now)
-        }
-    }
-
-    /// Ends a partition: no more of its items are put in the store or loaded.
-    public mutating func endPartition(_ slot: UInt16) {
-        delivery.end(partition: slot)
-        catchUpEnds[slot] = nil
-        settling.removeAll { $0 == slot }
-        releasing.removeAll { $0 == slot }
-        guard hasStore else { return }
-        if Int(slot) < partitions.count { partitions[Int(slot)] = Self.notBegun }
-        residency.endPartition(slot)
-    }
-
-    /// Gives the jobs of a partition, or of all (nil), back to Kafka, except those in flight. ``abandonWaiting(_:)``
-    /// follows.
-    public mutating func abandon(_ slot: UInt16?, at now: DeliveryTime) {
-        abandoned = 0
-        delivery.abandon(partition: slot, at: now)
-    }
-
-    /// Does the same for events that wait for devices.
-    public mutating func abandonWaiting(_ slot: UInt16?) { residency.abandon(slot) }
-
-    /// Ends an abandonment, when all of its actions are done. Returns the number of jobs that were given back.
-    public mutating func abandonmentEnded() -> Int {
-        defer { abandoned = nil }
-        return abandoned ?? 0
-    }
-
-    /// Requests a report of ``takeSettled()`` once no item of the partition is in memory or awaits its removal.
-    public mutating func settle(_ slot: UInt16) { settling.append(slot) }
-
-    /// Does the same for a partition that has ended.
-    public mutating func awaitRelease(_ slot: UInt16) { releasing.append(slot) }
-
-    /// Stops sending new pushes. An abandonment of all partitions follows, and a report when everything is settled.
-    public mutating func drain() {
-        if phase == .running { phase = .draining }
-        settlesAll = true
-    }
-
-    /// Returns the reports of settled partitions. All but ``ShardReport/settledAll`` wait until the records written
-    /// so far are produced.
-    public mutating func takeSettled() -> [ShardReport] {
-        guard !settling.isEmpty || !releasing.isEmpty || settlesAll else { return [] }
-        let settled = settling.filter { isSettled($0) }
-        let released = releasing.filter { isSettled($0) }
-        var reports: [ShardReport] =
-            settled.map { .settled(slot: $0) } + released.map { .released(slot: $0) }
-        settling.removeAll { settled.contains($0) }
-        releasing.removeAll { released.contains($0) }
-        if settlesAll, delivery.count == 0, residency.isSettled(nil) {
-            settlesAll = false
-            reports.append(.settledAll)
-        }
-        return reports
-    }
-
-    private func isSettled(_ slot: UInt16) -> Bool {
-        !delivery.hasItems(partition: slot) && residency.isSettled(slot)
-    }
-
-    // MARK: The end
-
-    /// Ends the machine because the worker ends. Token changes that wait for items in flight are given back to Kafka,
-    /// because the items don't move here any more. ``giveUpUnanswered(at:)``, ``leaveAll()`` and
-    /// ``abandonWaiting(_:)`` follow.
-    public mutating func finish() {
-        phase = .ended
-        residency.giveBackChanges(nil)
-    }
-
-    /// Ends items in flight that must not be sent twice.
-    public mutating func giveUpUnanswered(at now: DeliveryTime) { delivery.giveUpUnanswered(at: now) }
-
-    /// Counts all pushes in memory as gone without an outcome; the shard frees them.
-    public mutating func leaveAll() {
-        for slot in 0..<UInt32(delivery.usedSlots)
-        where delivery.state(slot).isLive { countFreed(slot) }
-    }
-
-    /// Returns the handles of all waiting events, which the shard frees with ``discard(record:)`` and ``discard(_:)``.
-    public mutating func takeAllHandles() -> [UInt32] { residency.takeAllHandles() }
 
     // MARK: The intake
 

@@ -4,7 +4,9 @@ import EventLoop
 /// Passes the machine's requests to the shards.
 extension Intake {
     func askAll(_ request: ShardRequest) {
-        if case .begin(let slot, let partition, let readThrough, let earlierFrom, let committed) = request {
+        if store != nil,
+            case .begin(let slot, let partition, let readThrough, let earlierFrom, let committed) = request
+        {
             return beginPartition(
                 slot, partition, readThrough: readThrough, earlierFrom: earlierFrom, committed: committed)
         }
@@ -15,10 +17,6 @@ extension Intake {
     private func beginPartition(
         _ slot: UInt16, _ partition: Int32, readThrough: Int64, earlierFrom: Int64, committed: Int64
     ) {
-        guard store != nil else {
-            for shard in shards { shard.loop.execute { shard.beginPartition(slot, partition) } }
-            return
-        }
         guard let handle = parts.handle(of: partition) else {
             // The partition's records wait, because the shards never receive its begin.
             return logger.critical(

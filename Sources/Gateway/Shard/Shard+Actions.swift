@@ -48,7 +48,13 @@ extension Shard {
                 freedBytes += jobs.free(slot)
                 askForTurnEnd()
             case .gaveBack(let partitionSlot): report(.gaveBack(slot: partitionSlot))
-            case .giveBackChange(let handle): returnChange(handle)
+            case .giveBackChange(let handle): discard(handle)
+            case .abandoned(var given, let isLost):
+                if isLost { given.count += outcomes.abandon(partitionSlot: given.slot) }
+                report(.abandoned([given]))
+            case .drained(let count): report(.drained(count))
+            case .finished: finished()
+            case .remove(let item, let key): remove(item, key)
             case .keep(let slot): keepInOwnMemory(slot)
             case .put(let slot): if let writing = machine.writing { write(slot, writing) }
             case .keepPresence(let known, let slot, let item): keepPresence(known, in: slot, item, context)

@@ -66,10 +66,11 @@ extension Shard {
     func follow() {
         guard !isFollowing else { return }
         isFollowing = true
-        while let action = machine.nextEvent() { perform(action) }
+        repeat {
+            while let action = machine.nextEvent(at: now) { perform(action) }
+            act()
+        } while machine.hasSteps
         isFollowing = false
-        for handle in machine.takeChangesGivenBack() { returnChange(handle) }
-        act()
     }
 
     private func perform(_ action: ResidencyAction) {
@@ -91,7 +92,7 @@ extension Shard {
         }
     }
 
-    /// Drops a waiting event because its partition ends.
+    /// Drops a waiting event, because its partition ends or Kafka delivers the event again.
     func discard(_ handle: UInt32) {
         counters.abandoned += 1
         switch waiting.take(handle) {
@@ -104,14 +105,6 @@ extension Shard {
             free(migration.job)
         case nil: break
         }
-    }
-
-    /// Gives a token change back to Kafka.
-    func returnChange(_ handle: UInt32) {
-        guard case .change(let incoming, _)? = waiting.take(handle) else { return }
-        counters.abandoned += 1
-        machine.discard(record: incoming.place)
-        free(incoming)
     }
 
     /// Writes the outcomes of token changes that nothing holds up any more. Runs at the end of a turn, so that decoding

@@ -249,17 +249,13 @@ extension Shard {
         }
     }
 
-    /// Removes items whose outcomes are safe.
-    func remove(_ items: [EndedItem]) {
-        guard let storage else { return }
-        for item in items {
-            let slot = item.place.partitionSlot
-            guard let (found, key) = machine.remove(item), let handle = storage.handle(slot) else { continue }
-            storage.remove(
-                handle, ItemKey(device: key.device, offset: found.place.recordOffset), due: key.due)
-            storage.takeChangelogKey(of: found)?.withUnsafeBytes { change(slot, handle, $0, nil) }
-            if storage.isErased(key.device, at: wallMilliseconds) { notePurge(slot, handle, storage) }
-        }
+    /// Removes an item whose outcome is safe.
+    func remove(_ item: EndedItem, _ key: StoredKey) {
+        let slot = item.place.partitionSlot
+        guard let storage, let handle = storage.handle(slot) else { return }
+        storage.remove(handle, ItemKey(device: key.device, offset: item.place.recordOffset), due: key.due)
+        storage.takeChangelogKey(of: item)?.withUnsafeBytes { change(slot, handle, $0, nil) }
+        if storage.isErased(key.device, at: wallMilliseconds) { notePurge(slot, handle, storage) }
     }
 
     // MARK: Batches
