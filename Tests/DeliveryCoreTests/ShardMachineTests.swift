@@ -39,6 +39,16 @@ import Testing
             return actions
         }
 
+        @discardableResult
+        mutating func apply(
+            _ effect: ControlEffect, of device: DeviceKey = ShardMachineTests.device, _ offset: Int64,
+            occurred: Int64 = 5
+        ) -> ControlResult {
+            _ = actions()
+            return machine.apply(
+                effect, device, ShardMachineTests.place(offset), occurredMilliseconds: occurred, at: now)
+        }
+
         mutating func take(_ request: ShardRequest) { machine.take(request, at: now) }
 
         mutating func events() -> [ResidencyAction] {
@@ -52,7 +62,10 @@ import Testing
             let later = now.wallMilliseconds + 3_600_000
             let settlement = machine.admit(facts(offset) { $0.deliverAtMilliseconds = later }, at: now)
             guard case .placed(let slot) = settlement else { return (.max, StoreRequests()) }
-            #expect(actions() == [.put(slot)])
+            guard case .put(slot, _)? = actions().first else {
+                Issue.record("the push isn't stored")
+                return (slot, StoreRequests())
+            }
             let requests = machine.takeRequests()
             machine.done(requests)
             for put in requests.puts { machine.stored(put, at: now) }
@@ -100,7 +113,7 @@ import Testing
             bed.machine.takeProgress(holdsBack: false)?.completed
                 == [.init(place: Self.place(100), isRepeated: false)])
         // An ended job frees its room.
-        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(101), at: bed.now)
+        bed.apply(.cancel([.notificationKey(100)]), 101)
         guard case .finish(slot, .cancelled, nil, _, let facts)? = bed.actions().first else {
             Issue.record("the push has not ended")
             return
@@ -116,7 +129,7 @@ import Testing
         var bed = Bed(mode)
         bed.endStoredPush(before: bed.facts(101))
         bed.changeToken()
-        #expect(bed.actions() == [.noteMove(1), .dequeue(1)])
+        #expect(bed.actions() == [.noteMove(1), .dequeue(1), .keepToken(0)])
         bed.expectMove(of: 1, after: Self.place(100))
     }
 
@@ -129,9 +142,8 @@ import Testing
         #expect(bed.begins(slot) == true)
         let newer = bed.facts(101) { $0.notificationKey = 100 }
         #expect(bed.machine.admit(newer, at: bed.now) == .placed(1))
-        _ = bed.machine.tokenChanged(
-            Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(102), at: bed.now)
-        #expect(bed.actions() == [.noteMove(1), .noteMove(slot)])
+        bed.apply(.tokenChanged(to: ShardMachineTests.other), 102)
+        #expect(bed.actions() == [.noteMove(1), .noteMove(slot), .keepToken(0)])
         bed.machine.accepted(slot, at: bed.now)
         #expect(bed.actions().count == 1)
         bed.expectMove(of: 1, after: Self.place(100))
@@ -144,8 +156,7 @@ import Testing
         bed.changeToken()
         _ = bed.actions()
         #expect(
-            bed.machine.unregistered(Self.device, occurredMilliseconds: .max, Self.place(104), at: bed.now)
-                == 0)
+            bed.apply(.unregistered, 104, occurred: .max) == ControlResult(kind: .applied, count: 0))
         bed.expectMove(of: 1, after: Self.place(100))
     }
 
@@ -153,9 +164,9 @@ import Testing
     @Test func pushThatFollowsARememberedChangeWaitsForRemovals() {
         var bed = Bed(.local)
         bed.endStoredPush(before: bed.facts(101))
-        _ = bed.machine.remember(Self.device, to: Self.other, occurredMilliseconds: 6, Self.place(103))
-        #expect(bed.machine.moveOn(Self.device, after: 5, at: bed.now) != nil)
-        #expect(bed.actions() == [.noteMove(1), .dequeue(1)])
+        bed.machine.remember(Self.device, to: Self.other, 6, Self.place(103))
+        bed.machine.moveOn(Self.device, after: 5, at: bed.now)
+        #expect(bed.actions() == [.keepToken(0), .moveOn(0), .noteMove(1), .dequeue(1)])
         bed.expectMove(of: 1, after: Self.place(100), by: [.depart(1)])
     }
 
@@ -166,21 +177,23 @@ import Testing
         bed.endStoredPush(before: bed.facts(101))
         bed.changeToken()
         _ = bed.actions()
-        let moved = bed.machine.tokenChanged(
-            Self.other, to: third, occurredMilliseconds: 6, Self.place(104), at: bed.now)
-        #expect(moved == 1)
-        #expect(bed.actions() == [.noteMove(1)])
+        let moved = bed.apply(.tokenChanged(to: third), of: Self.other, 104, occurred: 6)
+        #expect(moved.count == 1)
+        #expect(bed.actions() == [.noteMove(1), .keepToken(1)])
         bed.expectMove(of: 1, after: Self.place(100))
-        #expect(bed.machine.cancel(third, .notificationKey(101), Self.place(105), at: bed.now).cancelled == 1)
+        #expect(bed.apply(.cancel([.notificationKey(101)]), of: third, 105).count == 1)
     }
 
     @Test func pushThatIsAloneMovesAtOnce() {
         var bed = Bed(.local)
         #expect(bed.machine.admit(bed.facts(100), at: bed.now) == .placed(0))
         _ = bed.actions()
-        _ = bed.machine.tokenChanged(
-            Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(102), at: bed.now)
-        #expect(bed.actions() == [.dequeue(0), .readdress(0), .enqueue(0, atFront: false)])
+        bed.apply(.tokenChanged(to: ShardMachineTests.other), 102)
+        #expect(
+            bed.actions()
+                == [
+                    .dequeue(0), .readdress(0, isStored: false), .enqueue(0, atFront: false), .keepToken(0),
+                ])
     }
 
     /// Nobody removes the items of a partition that has ended.
@@ -192,7 +205,7 @@ import Testing
         bed.changeToken()
         _ = bed.actions()
         bed.take(.end(slots: [0]))
-        #expect(bed.pass(milliseconds: 100).contains(.readdress(1)))
+        #expect(bed.pass(milliseconds: 100).contains(.readdress(1, isStored: false)))
     }
 
     @Test(arguments: [StoreMode.changelog, .transactions])
@@ -200,7 +213,7 @@ import Testing
         var bed = Bed(mode)
         _ = bed.store(100)
         _ = bed.actions()
-        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(101), at: bed.now)
+        bed.apply(.cancel([.notificationKey(100)]), 101)
         guard case .finish(_, _, _, _, let facts)? = bed.actions().first else {
             Issue.record("the push has not ended")
             return
@@ -222,7 +235,7 @@ import Testing
         _ = bed.actions()
         bed.take(.end(slots: [0]))
         _ = bed.events()
-        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(101), at: bed.now)
+        bed.apply(.cancel([.notificationKey(100)]), 101)
         guard case .finish(_, _, _, _, let facts)? = bed.actions().first else {
             Issue.record("the push has not ended")
             return
@@ -253,7 +266,7 @@ import Testing
         #expect(bed.events() == [.proceed(handle!)])
         #expect(bed.machine.restoredItems == 1)
         // The offset was completed when the push was stored.
-        _ = bed.machine.cancel(Self.device, .notificationKey(50), Self.place(101), at: bed.now)
+        bed.apply(.cancel([.notificationKey(50)]), 101)
         guard case .finish(_, .cancelled, nil, _, let outcome)? = bed.actions().first else {
             Issue.record("the push has not ended")
             return
@@ -295,7 +308,7 @@ import Testing
         _ = bed.actions()
         let id = APNSID(high: 0, low: 100)
         #expect(bed.machine.isDone(Self.place(100), Self.device, id) == false)
-        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(101), at: bed.now)
+        bed.apply(.cancel([.notificationKey(100)]), 101)
         _ = bed.actions()
         _ = bed.machine.takeProgress(holdsBack: false)
         #expect(bed.machine.isDone(Self.place(100), Self.device, id) == true)
@@ -344,7 +357,7 @@ import Testing
         }
         _ = bed.actions()
         #expect(bed.events().isEmpty == true)
-        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(109), at: bed.now)
+        bed.apply(.cancel([.notificationKey(100)]), 109)
         _ = bed.actions()
         #expect(bed.events() == [.proceed(handle)])
     }
@@ -412,14 +425,10 @@ import Testing
         var bed = Bed(.changelog, shards: 2)
         _ = bed.store(100)
         _ = bed.actions()
-        let moved = bed.machine.tokenChanged(
-            Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(101), at: bed.now)
-        #expect(moved == 1)
-        #expect(bed.actions() == [.depart(0)])
-        guard let migration = bed.machine.departing else {
-            Issue.record("nothing departs")
-            return
-        }
+        let moved = bed.apply(.tokenChanged(to: Self.other), 101)
+        #expect(moved.count == 1)
+        #expect(bed.actions() == [.depart(0), .keepToken(0)])
+        let migration = bed.machine.takeDeparture()
         #expect(migration.writing?.write.leaves?.device == Self.device)
         #expect(migration.facts.device == Self.other)
         #expect(migration.movedAtMilliseconds == 5)
@@ -444,13 +453,9 @@ import Testing
         var bed = Bed(.changelog, shards: 2)
         _ = bed.store(100)
         _ = bed.actions()
-        _ = bed.machine.tokenChanged(
-            Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(101), at: bed.now)
+        bed.apply(.tokenChanged(to: ShardMachineTests.other), 101)
         _ = bed.actions()
-        guard let migration = bed.machine.departing else {
-            Issue.record("nothing departs")
-            return
-        }
+        let migration = bed.machine.takeDeparture()
         #expect(migration.writing?.write.marks == true)
         #expect(migration.resident.hasMoved && migration.resident.isMarked)
     }
@@ -474,7 +479,7 @@ import Testing
         #expect(bed.machine.restore(bed.facts(100), Self.place(100), progress, at: bed.now) == .repeated)
         bed.machine.endLoad()
         _ = bed.events()
-        _ = bed.machine.cancel(Self.device, .notificationKey(100), Self.place(102), at: bed.now)
+        bed.apply(.cancel([.notificationKey(100)]), 102)
         let ends = bed.actions().compactMap { action -> Bool? in
             if case .finish(0, .cancelled, nil, _, let facts) = action { facts.isStored } else { nil }
         }
@@ -526,13 +531,9 @@ import Testing
         _ = bed.store(100)
         _ = bed.actions()
         bed.take(.end(slots: [0]))
-        _ = bed.machine.tokenChanged(
-            Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(101), at: bed.now)
+        bed.apply(.tokenChanged(to: ShardMachineTests.other), 101)
         _ = bed.actions()
-        guard let migration = bed.machine.departing else {
-            Issue.record("nothing departs")
-            return
-        }
+        let migration = bed.machine.takeDeparture()
         #expect((migration.writing == nil) == true)
         var target = Bed(.local, index: 1, shards: 2)
         target.take(.end(slots: [0]))
@@ -552,9 +553,8 @@ import Testing
         _ = bed.actions()
         bed.pass(milliseconds: 3_600_000)
         #expect(bed.begins(slot) == true)
-        _ = bed.machine.tokenChanged(
-            Self.device, to: Self.other, occurredMilliseconds: 5, Self.place(101), at: bed.now)
-        #expect(bed.actions() == [.noteMove(slot)])
+        bed.apply(.tokenChanged(to: ShardMachineTests.other), 101)
+        #expect(bed.actions() == [.noteMove(slot), .keepToken(0)])
         guard case .waits(let handle) = bed.machine.applied(Self.place(101), isReplay: false) else {
             Issue.record("the token change does not wait")
             return
@@ -600,15 +600,12 @@ extension ShardMachineTests.Bed {
     fileprivate mutating func endStoredPush(before other: PushFacts) {
         _ = store(100)
         #expect(machine.admit(other, at: now) == .placed(1))
-        _ = machine.cancel(
-            ShardMachineTests.device, .notificationKey(100), ShardMachineTests.place(102), at: now)
+        apply(.cancel([.notificationKey(100)]), 102)
         _ = actions()
     }
 
     fileprivate mutating func changeToken() {
-        _ = machine.tokenChanged(
-            ShardMachineTests.device, to: ShardMachineTests.other, occurredMilliseconds: 5,
-            ShardMachineTests.place(103), at: now)
+        apply(.tokenChanged(to: ShardMachineTests.other), 103)
     }
 
     /// Expects a push to move once the ended push has left the store, and not before.
@@ -624,6 +621,6 @@ extension ShardMachineTests.Bed {
         }
         machine.done(machine.takeRequests())
         #expect(events() == [.removed(place, ShardMachineTests.device)])
-        #expect(pass(milliseconds: 100) == moves ?? [.readdress(slot), .enqueue(slot, atFront: false)])
+        #expect(pass(milliseconds: 100) == moves ?? [.readdress(slot, isStored: false), .enqueue(slot, atFront: false)])
     }
 }

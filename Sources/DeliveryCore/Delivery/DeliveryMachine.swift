@@ -114,6 +114,9 @@ public struct DeliveryMachine: ~Copyable {
     /// Returns the next action; nil when there is none.
     public mutating func nextAction() -> DeliveryAction? { actions.popFirst() }
 
+    /// True when actions are left.
+    var hasActions: Bool { !actions.isEmpty }
+
     /// Bytes of the tables that grow with the capacity. Each page of them is resident once it was used.
     public var tableBytes: Int {
         let slot = MemoryLayout<DeliveryItem>.stride + MemoryLayout<UInt32>.stride + DueQueue.bytesPerSlot

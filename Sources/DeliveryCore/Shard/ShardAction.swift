@@ -34,19 +34,26 @@ public enum ShardAction: Equatable, BitwiseCopyable, Sendable {
     case giveBackChange(UInt32)
     /// Give the push memory of its own, because it waits for long and there is no store.
     case keep(UInt32)
-    /// Write the push of ``ShardMachine/writing`` into the store, with the next batch.
-    case put(UInt32)
+    /// Write the push into the store, with the next batch.
+    case put(UInt32, ItemWriting)
     /// Write a device's presence into a partition's part of the store, with the next batch. `item` is the slot of a
     /// push of this device, ``DeliveryMachine/noSlot`` when none is in memory.
     case keepPresence(KnownPresence, in: UInt16, item: UInt32)
     /// Remove a device's presence from a partition's part of the store and from the changelog, because its data is erased.
     case forgetPresence(DeviceKey, in: UInt16)
-    /// Remember the new token of the event for a later ``readdress(_:)``.
+    /// Keep the event's new token under a number.
+    case keepToken(Int)
+    /// Forget the token of a number, because its device is erased.
+    case forgetToken(Int)
+    /// Take the kept token of a number as the event's new token for all actions that follow.
+    case moveOn(Int)
+    /// Remember the new token of the event for a later ``readdress(_:isStored:)``.
     case noteMove(UInt32)
     /// Address the push to the new token of its device from here on: the noted token, or the token of the event.
-    case readdress(UInt32)
+    /// - isStored: the store has the push under its old token, or was asked to keep it.
+    case readdress(UInt32, isStored: Bool)
     /// Address the push to its device's new token, and send it to that token's shard, with
-    /// ``ShardMachine/departing``.
+    /// ``ShardMachine/takeDeparture()``.
     case depart(UInt32)
     /// Alert a person, because APNs' answers have stopped the topic.
     case alert(topic: UInt16, slot: UInt32, TopicFault)
@@ -109,18 +116,8 @@ public enum Settlement: Equatable, BitwiseCopyable, Sendable {
     case leftOut
 }
 
-/// End of a cancel or device event that has had its effect.
-public enum ControlEnd: Equatable, Sendable {
-    /// Write the event's outcome, and free the event.
-    case outcome
-    /// Free the event: its outcome was written before.
-    case replayed
-    /// Keep the event under this handle: items in flight hold up its outcome.
-    case waits(UInt32)
-}
-
 /// An item for the store to write, under its device's present token.
-public struct ItemWriting: BitwiseCopyable, Sendable {
+public struct ItemWriting: Equatable, BitwiseCopyable, Sendable {
     /// Record of the item's job.
     public var place: RecordPlace
     /// Device of the present token.

@@ -158,133 +158,6 @@ extension ShardMachine {
         return .refused(kind, cause, newer: newer, facts)
     }
 
-    // MARK: Cancels and device events
-
-    /// Withdraws the pending items under a collapse identifier or `apns-id` of a device.
-    public mutating func cancel(
-        _ device: DeviceKey, _ target: CancelTarget, _ place: RecordPlace, at now: DeliveryTime
-    ) -> CancelResult {
-        delivery.cancel(device, target, origin: RecordOrigin(place), at: now)
-    }
-
-    /// Records that the device is online. Returns the number of released items; nil when the store may have more of
-    /// them.
-    public mutating func online(
-        _ device: DeviceKey, occurredMilliseconds: Int64, _ place: RecordPlace, at now: DeliveryTime
-    ) -> Int? {
-        let released = delivery.online(
-            device, occurred: ReportTime(occurredMilliseconds, place), partition: place.partitionSlot, at: now
-        )
-        return residency.isPutOff(device) ? nil : released
-    }
-
-    /// Records that the device is offline. Returns the number of held items.
-    public mutating func offline(
-        _ device: DeviceKey, occurredMilliseconds: Int64, _ place: RecordPlace, at now: DeliveryTime
-    ) -> Int {
-        delivery.offline(
-            device, occurred: ReportTime(occurredMilliseconds, place), partition: place.partitionSlot, at: now
-        )
-    }
-
-    /// Records a receipt. Returns the number of items that it confirms.
-    public mutating func receipt(
-        _ device: DeviceKey, notificationKey: UInt64, occurredMilliseconds: Int64, _ place: RecordPlace,
-        at now: DeliveryTime
-    ) -> Int {
-        delivery.receipt(
-            device, notificationKey: notificationKey, occurred: ReportTime(occurredMilliseconds, place),
-            partition: place.partitionSlot, at: now)
-    }
-
-    /// Records that the device token is no longer registered. Returns the number of items that end.
-    public mutating func unregistered(
-        _ device: DeviceKey, occurredMilliseconds: Int64, _ place: RecordPlace, at now: DeliveryTime
-    ) -> Int {
-        delivery.unregistered(
-            device, occurredMilliseconds: occurredMilliseconds, origin: RecordOrigin(place), at: now)
-    }
-
-    /// Ends all pending items of a device whose data is to be erased, and removes its presence from memory and store. An
-    /// item in flight ends with its attempt; if the store has the item, the event isn't done before.
-    /// - Returns: the number of items that end, and the numbers of token changes whose tokens the owner forgets.
-    public mutating func erase(
-        _ device: DeviceKey, _ place: RecordPlace, at now: DeliveryTime
-    ) -> (count: Int, changes: [Int]) {
-        change = place
-        let count = delivery.erase(device, origin: RecordOrigin(place), at: now)
-        guard hasStore else { return (count, []) }
-        // Any partition can have a copy of the presence, which went with an item.
-        for slot in partitions.indices where isBegun(UInt16(slot)) {
-            forgetPresence(of: device, in: UInt16(slot))
-        }
-        return (count, residency.forgetChanges(of: device))
-    }
-
-    /// Moves a device's items to its new token. Returns the number of items that move.
-    /// ``remember(_:to:occurredMilliseconds:_:)`` and ``moveOn(_:after:at:)`` follow.
-    public mutating func tokenChanged(
-        _ device: DeviceKey, to new: DeviceKey, occurredMilliseconds: Int64, _ place: RecordPlace,
-        at now: DeliveryTime
-    ) -> Int {
-        change = place
-        return delivery.tokenChanged(
-            device, to: new, isElsewhere: shard(of: new) != settings.index,
-            mayWait: hasStore, waits: mustAwaitRemovals(of: device),
-            occurredMilliseconds: occurredMilliseconds,
-            origin: RecordOrigin(place), at: now)
-    }
-
-    /// Returns true when items that move from a device have to wait. With transactions an outcome and its item's removal
-    /// are one unit.
-    func mustAwaitRemovals(of device: DeviceKey) -> Bool {
-        mode != .transactions && residency.mustAwaitRemovals(of: device)
-    }
-
-    /// Remembers a token change. Returns the number under which to keep the new token for ``moveOn(_:after:at:)``;
-    /// nil when no token is kept.
-    public mutating func remember(
-        _ device: DeviceKey, to new: DeviceKey, occurredMilliseconds: Int64, _ place: RecordPlace
-    ) -> Int? {
-        guard hasStore else { return nil }
-        return residency.remember(
-            device, to: new, occurredMilliseconds: occurredMilliseconds, origin: RecordOrigin(place))
-    }
-
-    /// Moves items that reached a device by a token change on to that device's own later token. The two events come
-    /// through two partitions, and the later event may come first.
-    /// - Returns: the number of that token, which the actions refer to; nil when no item moves on.
-    public mutating func moveOn(
-        _ device: DeviceKey, after occurredMilliseconds: Int64, at now: DeliveryTime
-    ) -> Int? {
-        guard hasStore, let past = residency.change(of: device, after: occurredMilliseconds) else {
-            return nil
-        }
-        change = nil
-        // Applies also when the token is this shard's: as a departure, the item waits until all of that device is in
-        // memory.
-        _ = delivery.tokenChanged(
-            device, to: past.to, isElsewhere: true, mayWait: true, waits: mustAwaitRemovals(of: device),
-            occurredMilliseconds: past.occurredMilliseconds, origin: past.origin, at: now)
-        return past.number
-    }
-
-    /// Ends a cancel or device event that has had its effect.
-    public mutating func applied(_ place: RecordPlace, isReplay: Bool) -> ControlEnd {
-        if residency.mustWait(place) {
-            let handle = newHandle()
-            residency.keepChange(place, handle)
-            return .waits(handle)
-        }
-        guard isReplay else { return .outcome }
-        replayed(place)
-        return .replayed
-    }
-
-    /// Returns the handles of token changes that no item holds up any more. Call when all other work of a turn is
-    /// done.
-    public mutating func takeChangesDone() -> [UInt32] { residency.takeChangesDone() }
-
     // MARK: Departures
 
     mutating func depart(_ slot: UInt32, at now: DeliveryTime) -> ShardAction {
@@ -298,12 +171,19 @@ extension ShardMachine {
         let writing = progressToStore.map { write(slot, place, facts.device, $0) }
         let partition =
             Int(place.partitionSlot) < partitions.count ? partitions[Int(place.partitionSlot)] : 0
+        assert(departing == nil, "the item that departed before wasn't taken")
         departing = ItemMigration(
             facts: facts, progress: progress, resident: residency.facts(slot), movedAtMilliseconds: movedAt,
             partition: partition, writing: writing)
         residency.removeItem(slot)
         delivery.release(slot)
         return .depart(slot)
+    }
+
+    /// Removes and returns the item of a ``ShardAction/depart(_:)``, before the next action.
+    public mutating func takeDeparture() -> ItemMigration {
+        guard let item = exchange(&departing, with: nil) else { preconditionFailure("no item departs") }
+        return item
     }
 
     /// Decides what to do with an item whose device now has a token of this shard. Its older records were taken
@@ -332,7 +212,7 @@ extension ShardMachine {
             isReleased: isReleased, isRestored: migration.resident.isRestored)
     }
 
-    /// Takes an item over when all of its device is in memory. ``moveOn(_:after:at:)`` follows.
+    /// Takes an item over when all of its device is in memory.
     public mutating func takeOver(
         _ migration: borrowing ItemMigration, at now: DeliveryTime
     ) -> Settlement {
@@ -344,6 +224,9 @@ extension ShardMachine {
             let deferred = deferred(migration, isReleased: true)
             residency.deferUntilSlot(deferred)
             return .deferred(deferred.handle)
+        }
+        if hasStore, let movedAt = migration.movedAtMilliseconds {
+            steps.prepend(.moveOn(migration.facts.device, after: movedAt))
         }
         return settle(
             migration.place, migration.facts.device, admission, migration.progress, migration.resident)

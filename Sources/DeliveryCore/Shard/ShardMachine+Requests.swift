@@ -26,11 +26,15 @@ extension ShardMachine {
         /// Frees all that waits.
         case discardAll
         case finished
+        /// Remembers a token change.
+        case remember(DeviceKey, to: DeviceKey, Int64, RecordPlace)
+        /// Moves items on that reached a device by a change of this time.
+        case moveOn(DeviceKey, after: Int64)
 
         /// True when the step also follows the events of ``nextEvent(at:)``, and not the actions alone.
         var followsEvents: Bool {
             switch self {
-            case .abandonWaiting, .leaveAll: false
+            case .abandonWaiting, .leaveAll, .remember, .moveOn: false
             case .abandoned, .giveUpUnanswered, .discardAll, .finished: true
             }
         }
@@ -235,6 +239,9 @@ extension ShardMachine {
             }
         case .discardAll: residency.discardAll()
         case .finished: followers.append(.finished)
+        case .remember(let device, let new, let occurred, let place):
+            remember(device, to: new, occurred, place)
+        case .moveOn(let device, let occurred): moveOn(device, after: occurred, at: now)
         }
         return true
     }

@@ -17,9 +17,9 @@ extension ShardMachine {
             return nil
         }
         guard isBegun(place.partitionSlot) else { return nil }
-        writing = write(slot, place, device, delivery.progressToStore(slot, at: now))
+        let writing = write(slot, place, device, delivery.progressToStore(slot, at: now))
         residency.confirms(slot, version: version)
-        return .put(slot)
+        return .put(slot, writing)
     }
 
     mutating func write(
@@ -28,9 +28,6 @@ extension ShardMachine {
         let write = residency.put(slot, place, device, due: progress.dueMilliseconds)
         return ItemWriting(place: place, device: device, progress: progress, write: write)
     }
-
-    /// Returns true when the store has the push in this slot, or was asked to keep it.
-    public func isStored(_ slot: UInt32) -> Bool { residency.isStored(slot) }
 
     // MARK: Devices in the store
 

@@ -86,10 +86,8 @@ public struct ShardMachine: ~Copyable {
     /// Time before which no load is issued, in nanoseconds of the monotonic clock, because the last load found no
     /// slot; 0 when none has.
     public internal(set) var retryLoadsAt: UInt64 = 0
-    /// Item of the last ``ShardAction/put(_:)``.
-    public internal(set) var writing: ItemWriting?
-    /// Item of the last ``ShardAction/depart(_:)``.
-    public internal(set) var departing: ItemMigration?
+    /// Item of the last ``ShardAction/depart(_:)``; nil once it was taken.
+    var departing: ItemMigration?
 
     /// True while an operator has paused all sending.
     public private(set) var isAllPaused = false
@@ -132,6 +130,9 @@ public struct ShardMachine: ~Copyable {
     }
 
     // MARK: Actions
+
+    /// True when actions of an event are left.
+    var hasActions: Bool { !followers.isEmpty || delivery.hasActions }
 
     /// Returns the next action for the shard; nil when there is none. Call after every other call.
     public mutating func nextAction(at now: DeliveryTime) -> ShardAction? {
@@ -190,7 +191,7 @@ public struct ShardMachine: ~Copyable {
             return nil
         case .readdress(let slot, let device):
             residency.moved(slot, delivery.recordPlace(slot), to: device)
-            return .readdress(slot)
+            return .readdress(slot, isStored: residency.isStored(slot))
         case .depart(let slot): return depart(slot, at: now)
         case .moveWanted(let slot):
             if !mustAwaitRemovals(of: delivery.device(of: slot)) { delivery.moveOn(slot, at: now) }
@@ -217,10 +218,6 @@ public struct ShardMachine: ~Copyable {
         // A revoked partition has no items left to remove.
         case .transactions: if isBegun(ended.place.partitionSlot) { facts.removal = .now(ended) }
         }
-    }
-
-    mutating func forgetPresence(of device: DeviceKey, in slot: UInt16) {
-        followers.append(.forgetPresence(device, in: slot))
     }
 
     mutating func reportReturned(_ partitionSlot: UInt16) { followers.append(.gaveBack(partitionSlot)) }

@@ -56,15 +56,19 @@ extension Shard {
             case .finished: finished()
             case .remove(let item, let key): remove(item, key)
             case .keep(let slot): keepInOwnMemory(slot)
-            case .put(let slot): if let writing = machine.writing { write(slot, writing) }
+            case .put(let slot, let writing): write(slot, writing)
             case .keepPresence(let known, let slot, let item): keepPresence(known, in: slot, item, context)
             case .forgetPresence(let device, let slot):
                 if let token = context.deviceToken {
                     erasePresence(of: device, token: token, in: slot, context.eventSlot)
                 }
             case .noteMove(let slot): if let token = context.newToken { jobs[slot].pointee.keepToken(token) }
-            case .readdress(let slot): readdress(slot, isStored: machine.isStored(slot), context)
-            case .depart(let slot): if let item = machine.departing { depart(slot, item, context) }
+            case .keepToken(let number): if let token = context.newToken { storage?.keepToken(token, number: number) }
+            case .forgetToken(let number): storage?.forgetToken(number: number)
+            case .moveOn(let number):
+                storage?.pastToken(number).withUnsafeBytes { act(ActionContext(newToken: $0)) }
+            case .readdress(let slot, let isStored): readdress(slot, isStored: isStored, context)
+            case .depart(let slot): depart(slot, machine.takeDeparture(), context)
             case .alert(_, let slot, let fault):
                 if fault == .tokens { counters.tokenStops += 1 }
                 warn(of: context.verdict, slot, fault)

@@ -103,9 +103,6 @@ extension Shard {
         default: break
         }
         settle(migration.job, settlement)
-        if let movedAt = migration.item.movedAtMilliseconds {
-            moveOn(migration.item.facts.device, after: movedAt)
-        }
         askForTurnEnd()
     }
 
@@ -115,13 +112,5 @@ extension Shard {
         counters.abandoned += 1
         free(job)
         act()
-    }
-
-    /// Moves items that reached a device by a token change on to the device's own later token.
-    func moveOn(_ device: DeviceKey, after occurredMilliseconds: Int64) {
-        guard let storage,
-            let number = machine.moveOn(device, after: occurredMilliseconds, at: now)
-        else { return }
-        storage.pastToken(number).withUnsafeBytes { act(ActionContext(newToken: $0)) }
     }
 }

@@ -252,9 +252,14 @@ extension Shard {
 
     private func accept(_ control: ControlJob, _ incoming: IncomingRecord, _ source: OutcomeSource) {
         if !incoming.isReplay { metrics.count(control.detail.kind, app: nil) }
-        let (kind, count) = apply(control, incoming.device, incoming.place)
+        let (effect, context) = effect(of: control, incoming)
+        let result = machine.apply(
+            effect, incoming.device, incoming.place, occurredMilliseconds: control.occurredMilliseconds,
+            at: now)
+        act(context)
+        let count = result.count.map { UInt32(clamping: $0) }
         switch machine.applied(incoming.place, isReplay: incoming.isReplay) {
-        case .outcome: finish(control, incoming, kind, count, source)
+        case .outcome: finish(control, incoming, result.kind, count, source)
         case .replayed:
             control.release()
             free(incoming)
@@ -280,75 +285,33 @@ extension Shard {
         free(incoming)
     }
 
-    /// Applies a cancel or device event. Returns the kind of its outcome, and the number of items concerned.
-    private func apply(
-        _ control: ControlJob, _ device: DeviceKey, _ place: RecordPlace
-    ) -> (OutcomeKind, UInt32?) {
-        let occurred = control.occurredMilliseconds
+    /// Returns what a cancel or device event does, and what its actions need.
+    private func effect(
+        of control: ControlJob, _ incoming: IncomingRecord
+    ) -> (ControlEffect, ActionContext) {
         var context = ActionContext(deviceToken: control.address)
-        let count: Int?
         switch control.detail {
         case .cancelCollapseIdentifier(let identifier):
-            return cancel(device, plan.hasher.collapseIdentifier(identifier), of: control.topic, place)
+            // In every environment that pushes have named. A topic that no push has named has nothing pending.
+            let key = plan.hasher.collapseIdentifier(identifier)
+            return (
+                .cancel(routes.numbers(of: control.topic).sorted().map { .collapseKey(key, topic: $0) }),
+                context
+            )
         case .cancelNotification(let id):
-            return cancel(device, .notificationKey(plan.hasher.notification(id)), place)
-        case .online: count = machine.online(device, occurredMilliseconds: occurred, place, at: now)
-        case .offline: count = machine.offline(device, occurredMilliseconds: occurred, place, at: now)
-        case .unregistered:
-            count = machine.unregistered(device, occurredMilliseconds: occurred, place, at: now)
+            return (.cancel([.notificationKey(plan.hasher.notification(id))]), context)
+        case .online: return (.online, context)
+        case .offline: return (.offline, context)
+        case .unregistered: return (.unregistered, context)
         case .erase:
-            context.eventSlot = place.partitionSlot
-            count = erase(device, place)
-        case .receipt(let id):
-            count = machine.receipt(
-                device, notificationKey: plan.hasher.notification(id), occurredMilliseconds: occurred, place,
-                at: now)
+            context.eventSlot = incoming.partitionSlot
+            storage?.noteErasure(of: incoming.device, at: wallMilliseconds)
+            return (.erase, context)
+        case .receipt(let id): return (.receipt(notificationKey: plan.hasher.notification(id)), context)
         case .tokenChanged(let token):
             context.newToken = token
-            let new = plan.hasher.device(token)
-            count = machine.tokenChanged(device, to: new, occurredMilliseconds: occurred, place, at: now)
-            act(context)
-            if let number = machine.remember(device, to: new, occurredMilliseconds: occurred, place) {
-                storage?.keepToken(token, number: number)
-            }
-            moveOn(new, after: occurred)
+            return (.tokenChanged(to: plan.hasher.device(token)), context)
         }
-        act(context)
-        return (.applied, count.map { UInt32(clamping: $0) })
-    }
-
-    /// Ends a device's pushes, and forgets its presence and its tokens.
-    private func erase(_ device: DeviceKey, _ place: RecordPlace) -> Int {
-        storage?.noteErasure(of: device, at: wallMilliseconds)
-        let (count, changes) = machine.erase(device, place, at: now)
-        for number in changes { storage?.forgetToken(number: number) }
-        return count
-    }
-
-    /// Withdraws a topic's pushes with the collapse identifier, in every environment that pushes have named. A topic that
-    /// no push has named has nothing pending.
-    private func cancel(
-        _ device: DeviceKey, _ collapseKey: UInt64, of topic: UnsafeRawBufferPointer, _ place: RecordPlace
-    ) -> (OutcomeKind, UInt32?) {
-        var result = (OutcomeKind.notFound, UInt32?.none)
-        for number in routes.numbers(of: topic) {
-            let (kind, count) = cancel(device, .collapseKey(collapseKey, topic: number), place)
-            switch (result.0, kind) {
-            case (.cancelled, .cancelled): result.1 = (result.1 ?? 0) + (count ?? 0)
-            case (_, .cancelled), (.notFound, _): result = (kind, count)
-            default: break
-            }
-        }
-        return result
-    }
-
-    private func cancel(
-        _ device: DeviceKey, _ target: CancelTarget, _ place: RecordPlace
-    ) -> (OutcomeKind, UInt32?) {
-        let result = machine.cancel(device, target, place, at: now)
-        act()
-        if result.cancelled > 0 { return (.cancelled, UInt32(clamping: result.cancelled)) }
-        return (result.tooLate > 0 ? .tooLate : .notFound, nil)
     }
 
     /// Returns the record as the decoder takes it, borrowed until the next call. Headers cost a tenth of a job. Those of
