@@ -35,8 +35,7 @@ import Testing
     @Test func markStaysWhileItsRecordMayBeReadAgain() {
         var machine = Self.machine(index: 0)
         // Records below the watermark are committed, and this one isn't.
-        machine.committed(0, 100)
-        machine.forgetMarks()
+        machine.forgetMarks(at: 200_000_000) { $0(0, 100) }
         let event = machine.nextEvent(at: DeliveryTime(wallMilliseconds: 0, monotonicNanoseconds: 0))
         #expect(event == nil)
         let isDone = machine.isDone(Self.place, Self.device, Self.id)

@@ -67,8 +67,7 @@ import Testing
                 return (slot, StoreRequests())
             }
             let requests = machine.takeRequests()
-            machine.done(requests)
-            for put in requests.puts { machine.stored(put, at: now) }
+            machine.done(requests, at: now)
             return (slot, requests)
         }
     }
@@ -86,7 +85,7 @@ import Testing
         #expect(bed.actions() == [.enqueue(0, atFront: false)])
         let begins = bed.machine.beginAttempt(0, at: bed.now)
         #expect(begins)
-        bed.machine.accepted(0, at: bed.now)
+        bed.machine.attemptEnded(0, .accepted, at: bed.now)
         var facts = OutcomeFacts(Self.place(100), ItemProgress())
         facts.attempts = 1
         facts.firstSentMilliseconds = bed.now.wallMilliseconds
@@ -144,7 +143,7 @@ import Testing
         #expect(bed.machine.admit(newer, at: bed.now) == .placed(1))
         bed.apply(.tokenChanged(to: ShardMachineTests.other), 102)
         #expect(bed.actions() == [.noteMove(1), .noteMove(slot), .keepToken(0)])
-        bed.machine.accepted(slot, at: bed.now)
+        bed.machine.attemptEnded(slot, .accepted, at: bed.now)
         #expect(bed.actions().count == 1)
         bed.expectMove(of: 1, after: Self.place(100))
     }
@@ -264,7 +263,7 @@ import Testing
         _ = bed.actions()
         bed.machine.endLoad()
         #expect(bed.events() == [.proceed(handle!)])
-        #expect(bed.machine.restoredItems == 1)
+        #expect(bed.machine.figures.restoredItems == 1)
         // The offset was completed when the push was stored.
         bed.apply(.cancel([.notificationKey(50)]), 101)
         guard case .finish(_, .cancelled, nil, _, let outcome)? = bed.actions().first else {
@@ -272,7 +271,7 @@ import Testing
             return
         }
         #expect(outcome.isStored && outcome.isOffsetDone)
-        #expect(bed.machine.restoredItems == 0)
+        #expect(bed.machine.figures.restoredItems == 0)
     }
 
     @Test func itemAtAnotherDevicesOffsetBelongsToEarlierLog() {
@@ -376,7 +375,7 @@ import Testing
         #expect(bed.actions() == [.abandoned(SlotCount(slot: 0, count: 1), isLost: true)])
         #expect(bed.machine.takeSettled().isEmpty == true)
         // The failure isn't retried here.
-        bed.machine.failed(0, processed: false, at: bed.now)
+        bed.machine.attemptEnded(0, .unanswered(processed: false), at: bed.now)
         #expect(bed.actions().contains(.gaveBack(0)) == true)
         #expect(bed.machine.takeSettled() == [.settled(slot: 0)])
         #expect(bed.machine.takeSettled().isEmpty == true)
@@ -560,7 +559,7 @@ import Testing
             return
         }
         #expect(bed.machine.takeChangesDone().isEmpty == true)
-        bed.machine.accepted(slot, at: bed.now)
+        bed.machine.attemptEnded(slot, .accepted, at: bed.now)
         _ = bed.actions()
         #expect(bed.machine.takeChangesDone() == [handle])
     }
@@ -619,7 +618,7 @@ extension ShardMachineTests.Bed {
             Issue.record("the item isn't removed")
             return
         }
-        machine.done(machine.takeRequests())
+        machine.done(machine.takeRequests(), at: now)
         #expect(events() == [.removed(place, ShardMachineTests.device)])
         #expect(pass(milliseconds: 100) == moves ?? [.readdress(slot, isStored: false), .enqueue(slot, atFront: false)])
     }

@@ -40,5 +40,5 @@ extension DeliveryMachine {
     }
 
     /// Topics that an operator has paused.
-    public var pausedTopics: Int { circuits.count { $0.isPaused } }
+    public var pausedTopics: [UInt16] { circuits.indices.filter { circuits[$0].isPaused }.map { UInt16($0) } }
 }

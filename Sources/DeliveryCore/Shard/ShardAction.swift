@@ -55,6 +55,11 @@ public enum ShardAction: Equatable, BitwiseCopyable, Sendable {
     /// Address the push to its device's new token, and send it to that token's shard, with
     /// ``ShardMachine/takeDeparture()``.
     case depart(UInt32)
+    /// Tell a person that the pool has had no connection for a while, so that its pushes wait in the store.
+    case poolSuspended(UInt16)
+    /// Tell a person that the pool's pushes don't wait any more. `isConnected`: the pool has a connection, and not all
+    /// pools are without one.
+    case poolResumed(UInt16, isConnected: Bool)
     /// Alert a person, because APNs' answers have stopped the topic.
     case alert(topic: UInt16, slot: UInt32, TopicFault)
     /// The topic's pushes continue.

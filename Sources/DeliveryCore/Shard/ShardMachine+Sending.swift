@@ -1,14 +1,45 @@
 import SluiceModel
 
-/// Attempts of pushes, and their answers.
+/// End of an attempt.
+public enum AttemptEnd: Sendable {
+    /// APNs answered 2xx.
+    case accepted
+    /// APNs answered with another status.
+    case answered(AttemptAnswer)
+    /// The request ended without an answer. `processed`: APNs may have the push.
+    case unanswered(processed: Bool)
+    /// A GOAWAY that blames the topic has ended the request.
+    case topicRefused
+    /// The connection had no room.
+    case notSent
+    /// The push can't be sent on any connection.
+    case unsendable
+}
+
+/// Attempts of pushes, and what holds them back.
 extension ShardMachine {
     /// Prefetches the push in this slot, which will soon have its turn or its answer. Affects timing only.
     @inline(__always)
     public mutating func prefetch(_ slot: UInt32) { delivery.prefetch(slot) }
 
+    // MARK: Attempts
+
     /// Begins the attempt of a push that has its turn. Returns false when the push isn't sent now.
     public mutating func beginAttempt(_ slot: UInt32, at now: DeliveryTime) -> Bool {
         delivery.beginAttempt(slot, at: now)
+    }
+
+    /// Ends the attempt of a push.
+    @inline(__always)
+    public mutating func attemptEnded(_ slot: UInt32, _ end: AttemptEnd, at now: DeliveryTime) {
+        switch end {
+        case .accepted: delivery.accepted(slot, at: now)
+        case .answered(let answer): delivery.answered(slot, answer, at: now)
+        case .unanswered(let processed): delivery.failed(slot, processed: processed, at: now)
+        case .topicRefused: delivery.topicRefused(slot, at: now)
+        case .notSent: delivery.notSent(slot, at: now)
+        case .unsendable: delivery.giveUp(slot, .undeliverable, .notSupported, at: now)
+        }
     }
 
     /// Pushes begun since the machine's creation, without those that were not sent after all.
@@ -16,89 +47,67 @@ extension ShardMachine {
     /// Pushes begun that are not in flight any more.
     public var endedPushes: Int { delivery.milestones.sent - delivery.milestones[.inFlight] }
 
-    /// Returns a begun push to its queue, because its connection had no room.
-    public mutating func notSent(_ slot: UInt32, at now: DeliveryTime) { delivery.notSent(slot, at: now) }
-
-    /// Ends a push in flight that can't be sent.
-    public mutating func giveUp(
-        _ slot: UInt32, _ kind: OutcomeKind, _ cause: OutcomeCause?, at now: DeliveryTime
-    ) {
-        delivery.giveUp(slot, kind, cause, at: now)
-    }
-
-    /// Returns the pushes of a pool that may leave now.
-    public func poolGate(_ pool: UInt16, at now: DeliveryTime) -> PoolGate {
-        delivery.poolGate(pool, at: now)
-    }
-
-    /// Records that the single push was sent that a held pool lets pass.
-    public mutating func probed(_ pool: UInt16, at now: DeliveryTime) { delivery.probed(pool, at: now) }
-
-    /// Lets a pool rest until a moment, in nanoseconds of the monotonic clock.
-    public mutating func rest(_ pool: UInt16, until: UInt64, at now: DeliveryTime) {
-        delivery.rest(pool, until: until, at: now)
-    }
-
-    /// Records that APNs answered 2xx.
-    public mutating func accepted(_ slot: UInt32, at now: DeliveryTime) { delivery.accepted(slot, at: now) }
-
-    /// Records that APNs answered with another status.
-    public mutating func answered(_ slot: UInt32, _ answer: AttemptAnswer, at now: DeliveryTime) {
-        delivery.answered(slot, answer, at: now)
-    }
-
-    /// Records that a request ended without an answer. `processed` is true when APNs may have the push.
-    public mutating func failed(_ slot: UInt32, processed: Bool, at now: DeliveryTime) {
-        delivery.failed(slot, processed: processed, at: now)
-    }
-
-    /// Records that a GOAWAY that blames the topic has ended the request.
-    public mutating func topicRefused(_ slot: UInt32, at now: DeliveryTime) {
-        delivery.topicRefused(slot, at: now)
-    }
+    /// Returns the owner's number of the push's topic.
+    public func topic(_ slot: UInt32) -> UInt16 { delivery.info(slot).topic }
 
     /// Holds a device as an answer 429 with `Retry-After` does.
     package mutating func pause(_ device: DeviceKey, retryAfterMilliseconds: Int64, at now: DeliveryTime) {
         _ = delivery.pause(device, retryAfterMilliseconds: retryAfterMilliseconds, at: now)
     }
 
-    /// Returns the owner's number of the push's topic.
-    public func topic(_ slot: UInt32) -> UInt16 { delivery.info(slot).topic }
+    // MARK: Pools
 
-    /// Topics that APNs' answers have stopped.
-    public var stoppedTopics: Int { delivery.stoppedTopics }
+    /// Returns the pushes of a pool that may leave now.
+    /// - Parameter restsUntil: moment until which the pool's key rests, in nanoseconds of the monotonic clock; nil when it
+    ///   doesn't rest.
+    public mutating func poolGate(_ pool: UInt16, restsUntil: UInt64?, at now: DeliveryTime) -> PoolGate {
+        if let restsUntil { delivery.rest(pool, until: restsUntil, at: now) }
+        return delivery.poolGate(pool, at: now)
+    }
+
+    /// Records that the single push was sent that a held pool lets pass. Returns the pushes that may leave from now on.
+    public mutating func probed(_ pool: UInt16, at now: DeliveryTime) -> PoolGate {
+        delivery.probed(pool, at: now)
+        return delivery.poolGate(pool, at: now)
+    }
+
+    /// Suspends pools that have had no connection for a while, and resumes the others. Their pushes wait in the store
+    /// meanwhile.
+    /// - Returns: true when actions follow.
+    public mutating func watchPools(at now: DeliveryTime, isConnected: (Int) -> Bool) -> Bool {
+        guard hasStore, !hasEnded, poolWatch.isDue(at: now.monotonicNanoseconds) else { return false }
+        var watch = poolWatch
+        let changes = watch.look(
+            at: now.monotonicNanoseconds, hasConnection: isConnected,
+            isSuspended: { delivery.isUnavailable(UInt16($0)) })
+        poolWatch = watch
+        for (index, change) in changes {
+            let pool = UInt16(index)
+            switch change {
+            case .suspend:
+                followers.append(.poolSuspended(pool))
+                delivery.suspend(pool: pool, at: now)
+            case .resume(let isConnected):
+                followers.append(.poolResumed(pool, isConnected: isConnected))
+                delivery.resume(pool: pool, at: now)
+            }
+        }
+        return !changes.isEmpty
+    }
+
+    // MARK: Topics
+
+    /// Takes an operator's pauses: of all sending, and of the topics with these numbers. Pushes in flight end as usual.
+    public mutating func setPauses(all: Bool, topics: Set<UInt16>, at now: DeliveryTime) {
+        isAllPaused = all
+        let before = delivery.pausedTopics
+        delivery.pause(topics: topics.subtracting(before).sorted(), at: now)
+        delivery.resume(topics: before.filter { !topics.contains($0) }, at: now)
+    }
+
     /// Returns true while the topic's stored pushes wait with it: its circuit is open, an operator has paused it, or its
     /// pool is suspended.
     public func isSuspended(topic: UInt16) -> Bool { delivery.hasSuspended(topic: topic) }
-
-    // MARK: Pauses
-
-    /// Pauses topics, by the owner's numbers, because an operator has paused them.
-    public mutating func pause(topics: [UInt16], at now: DeliveryTime) {
-        delivery.pause(topics: topics, at: now)
-    }
-
-    /// Resumes topics that an operator had paused.
-    public mutating func resume(topics: [UInt16], at now: DeliveryTime) {
-        delivery.resume(topics: topics, at: now)
-    }
-
-    /// Returns whether an operator has paused the topic.
-    public func isPaused(topic: UInt16) -> Bool { delivery.isPaused(topic: topic) }
-
-    /// Topics that an operator has paused.
-    public var pausedTopics: Int { delivery.pausedTopics }
-
-    // MARK: Pools
-
-    /// Returns true while the pool is suspended: it can send nothing.
-    public func isUnavailable(_ pool: UInt16) -> Bool { delivery.isUnavailable(pool) }
-
-    /// Suspends a pool that has been without a connection for a while, when other pools have one.
-    public mutating func suspend(pool: UInt16, at now: DeliveryTime) { delivery.suspend(pool: pool, at: now) }
-
-    /// Resumes a pool that has a connection again, or when no pool has one.
-    public mutating func resume(pool: UInt16, at now: DeliveryTime) { delivery.resume(pool: pool, at: now) }
 
     // MARK: Time
 
@@ -115,8 +124,9 @@ extension ShardMachine {
     /// first.
     public func nextWake(after now: DeliveryTime) -> UInt64? {
         if hasEnded { return nil }
-        guard !catchUpEnds.isEmpty else { return delivery.nextWake(after: now) }
-        let look = now.monotonic(inMilliseconds: Self.catchUpInterval)
-        return min(delivery.nextWake(after: now) ?? look, look)
+        var next = delivery.nextWake(after: now) ?? .max
+        if !catchUpEnds.isEmpty { next = min(next, now.monotonic(inMilliseconds: Self.catchUpInterval)) }
+        if retryLoadsAt > now.monotonicNanoseconds { next = min(next, retryLoadsAt) }
+        return next == .max ? nil : next
     }
 }

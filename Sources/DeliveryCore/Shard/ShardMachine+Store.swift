@@ -59,13 +59,11 @@ extension ShardMachine {
         return reports.isEmpty ? [] : exchange(&reports, with: [])
     }
 
-    /// Records that the store has done a batch. ``stored(_:at:)`` of each put follows. Then the batch's loads are
-    /// taken in, by ``beginLoad(_:last:)``.
-    public mutating func done(_ requests: StoreRequests) { residency.done(requests) }
-
-    /// Records that the store has made an item durable.
-    public mutating func stored(_ put: StoreRequests.Put, at now: DeliveryTime) {
-        delivery.stored(put.slot, version: put.version, at: now)
+    /// Records that the store has done a batch: its items are durable. Then the batch's loads are taken in, by
+    /// ``beginLoad(_:last:)``.
+    public mutating func done(_ requests: StoreRequests, at now: DeliveryTime) {
+        residency.done(requests)
+        for put in requests.puts { delivery.stored(put.slot, version: put.version, at: now) }
     }
 
     /// Begins to take in the items that a load has found, up to the offset `last`; nil when it found none. Returns
@@ -136,13 +134,11 @@ extension ShardMachine {
 
     // MARK: Marks
 
-    /// Returns true when it is time to look for marks that are no longer needed. ``committed(_:_:)`` of each
-    /// partition follows, and then ``forgetMarks()``.
-    public mutating func mustForgetMarks(at now: UInt64) -> Bool { residency.mustForgetMarks(at: now) }
-
-    /// Records a partition's committed watermark.
-    public mutating func committed(_ slot: UInt16, _ offset: Int64) { residency.committed(slot, offset) }
-
-    /// Removes the marks whose records are committed.
-    public mutating func forgetMarks() { residency.forgetMarks() }
+    /// Forgets the marks whose records are committed, when it is time to look for them.
+    /// - Parameter forEachCommitted: passes the committed watermark of each partition.
+    public mutating func forgetMarks(at now: UInt64, _ forEachCommitted: ((UInt16, Int64) -> Void) -> Void) {
+        guard residency.mustForgetMarks(at: now) else { return }
+        forEachCommitted { residency.committed($0, $1) }
+        residency.forgetMarks()
+    }
 }

@@ -24,18 +24,21 @@ public struct ShardMachine: ~Copyable {
         public var delivery: DeliveryLimits
         /// Limits of loads from the store.
         public var residency: ResidencyLimits
+        /// Number of connection pools.
+        public var pools: Int
         /// Seed of the retries' jitter.
         public var seed: UInt64
 
         public init(
             index: Int, shards: Int, mode: StoreMode, delivery: DeliveryLimits, residency: ResidencyLimits,
-            seed: UInt64
+            pools: Int = 1, seed: UInt64
         ) {
             self.index = index
             self.shards = shards
             self.mode = mode
             self.delivery = delivery
             self.residency = residency
+            self.pools = pools
             self.seed = seed
         }
     }
@@ -85,12 +88,13 @@ public struct ShardMachine: ~Copyable {
 
     /// Time before which no load is issued, in nanoseconds of the monotonic clock, because the last load found no
     /// slot; 0 when none has.
-    public internal(set) var retryLoadsAt: UInt64 = 0
+    var retryLoadsAt: UInt64 = 0
+    var poolWatch: PoolWatch
     /// Item of the last ``ShardAction/depart(_:)``; nil once it was taken.
     var departing: ItemMigration?
 
     /// True while an operator has paused all sending.
-    public private(set) var isAllPaused = false
+    public internal(set) var isAllPaused = false
 
     static let notBegun = Int32.min
 
@@ -101,12 +105,13 @@ public struct ShardMachine: ~Copyable {
         var deadline: UInt64
     }
 
-    /// - Parameter isAllPaused: nothing is sent before ``setAllPaused(_:)``.
+    /// - Parameter isAllPaused: nothing is sent before ``setPauses(all:topics:at:)``.
     public init(_ settings: Settings, isAllPaused: Bool = false) {
         self.settings = settings
         self.isAllPaused = isAllPaused
         delivery = DeliveryMachine(limits: settings.delivery, seed: settings.seed)
         residency = DeviceResidency(limits: settings.residency)
+        poolWatch = PoolWatch(pools: settings.pools)
     }
 
     public var mode: StoreMode { settings.mode }
@@ -120,9 +125,6 @@ public struct ShardMachine: ~Copyable {
     public var hasEnded: Bool { phase == .ended }
     /// Pushes in memory.
     public var count: Int { delivery.count }
-
-    /// Pauses all sending, or resumes it. Pushes in flight end as usual.
-    public mutating func setAllPaused(_ isPaused: Bool) { isAllPaused = isPaused }
 
     mutating func newHandle() -> UInt32 {
         lastHandle &+= 1
@@ -314,13 +316,6 @@ public struct ShardMachine: ~Copyable {
         return (next, problem ?? (isSmall ? residency.checkInvariants() : nil))
     }
 
-    public var deliveryMilestones: DeliveryMilestones { delivery.milestones }
-    /// Partitions whose items in the store are still being scanned.
-    public var scansUnderWay: Int { residency.scansUnderWay }
-    /// Devices that have items only in the store.
-    public var evictedDevices: Int { residency.evictedDevices }
-    /// Items in memory that came from the store.
-    public var restoredItems: Int { residency.restoredItems }
-    /// Devices that are online and whose items wait for their turn in the store.
-    public var devicesAwaitingTurn: Int { residency.devicesAwaitingTurn }
+    /// Figures of this moment.
+    public var figures: ShardFigures { ShardFigures(delivery, residency) }
 }

@@ -69,6 +69,16 @@ extension Shard {
                 storage?.pastToken(number).withUnsafeBytes { act(ActionContext(newToken: $0)) }
             case .readdress(let slot, let isStored): readdress(slot, isStored: isStored, context)
             case .depart(let slot): depart(slot, machine.takeDeparture(), context)
+            case .poolSuspended(let pool):
+                logger.warning(
+                    "the credential has had no connection for a while; its pushes wait in the store",
+                    metadata: pools[Int(pool)].metadata())
+            case .poolResumed(let pool, let isConnected):
+                logger.notice(
+                    isConnected
+                        ? "the credential has a connection again; its pushes resume"
+                        : "no credential has a connection; the credential's pushes no longer move to the store",
+                    metadata: pools[Int(pool)].metadata())
             case .alert(_, let slot, let fault):
                 if fault == .tokens { counters.tokenStops += 1 }
                 warn(of: context.verdict, slot, fault)

@@ -21,8 +21,7 @@ extension Shard {
             let connections = pool.connections
             guard connections.scheduler.waiting > 0 else { continue }
             let clocks = ClockReading.now()
-            if let until = pool.rest(at: clocks) { machine.rest(pool.index, until: until, at: now) }
-            var gate = machine.poolGate(pool.index, at: now)
+            var gate = machine.poolGate(pool.index, restsUntil: pool.rest(at: clocks), at: now)
             guard gate != .closed, pool.refreshToken(at: clocks, logger: logger) else { continue }
             while true {
                 if left <= 0 {
@@ -49,8 +48,7 @@ extension Shard {
                 }
                 left -= 1
                 guard send(slot, on: connection, of: pool), gate == .probe else { continue }
-                machine.probed(pool.index, at: now)
-                gate = machine.poolGate(pool.index, at: now)
+                gate = machine.probed(pool.index, at: now)
                 guard gate == .closed else { continue }
                 connections.scheduler.endRun()
                 break
@@ -75,7 +73,7 @@ extension Shard {
             return true
         case .noCapacity:
             pool.connections.withdraw(slot, from: connection)
-            machine.notSent(slot, at: now)
+            machine.attemptEnded(slot, .notSent, at: now)
             act()
         case .headersTooLarge:
             // No valid job's headers are that long. The connection's header table is out of step now. The job ends,
@@ -84,7 +82,7 @@ extension Shard {
                 "request headers are too long; the push is undeliverable, and its connection closes",
                 metadata: pool.metadata())
             pool.connections.withdraw(slot, from: connection)
-            machine.giveUp(slot, .undeliverable, .notSupported, at: now)
+            machine.attemptEnded(slot, .unsendable, at: now)
             act()
             connection.close()
         }
@@ -117,7 +115,7 @@ extension Shard {
                 pools[Int(job.pointee.pool)].answered(
                     job.pointee.push.priority, after: loop.now.nanoseconds &- job.pointee.sentAt)
                 if event.pointee.status / 100 == 2 {
-                    machine.accepted(tag, at: now)
+                    machine.attemptEnded(tag, .accepted, at: now)
                     act(event.pointee.uniqueID.isEmpty ? .none : accepted(event.pointee))
                 } else {
                     answered(event.pointee, on: connection)
@@ -140,10 +138,10 @@ extension Shard {
     private func failed(_ event: ClientEvent, _ refusal: ResponseVerdict?) {
         counters.unanswered += 1
         if let refusal, event.processed == .no {
-            machine.topicRefused(event.tag, at: now)
+            machine.attemptEnded(event.tag, .topicRefused, at: now)
             act(ActionContext(verdict: refusal))
         } else {
-            machine.failed(event.tag, processed: event.processed != .no, at: now)
+            machine.attemptEnded(event.tag, .unanswered(processed: event.processed != .no), at: now)
             act()
         }
     }
@@ -171,7 +169,7 @@ extension Shard {
                 after: verdict.reason, on: connection.generation, "\(verdict.reason.name)", logger: logger)
         {
             // Another key or certificate takes over, so the push is sent again and the attempt doesn't count.
-            machine.failed(event.tag, processed: false, at: now)
+            machine.attemptEnded(event.tag, .unanswered(processed: false), at: now)
             return act()
         }
         var retryAfter = Int64(event.retryAfterSeconds) * 1000
@@ -187,12 +185,13 @@ extension Shard {
                 on: connection.generation, tokenGeneration: job.pointee.tokenGeneration, now: loop.now,
                 logger: logger)
         }
-        machine.answered(
+        machine.attemptEnded(
             event.tag,
-            AttemptAnswer(
-                class: verdict.class, reason: verdict.reason,
-                invalidSinceMilliseconds: verdict.timestampMilliseconds,
-                retryAfterMilliseconds: retryAfter, mustWait: remedy.pushWaits), at: now)
+            .answered(
+                AttemptAnswer(
+                    class: verdict.class, reason: verdict.reason,
+                    invalidSinceMilliseconds: verdict.timestampMilliseconds,
+                    retryAfterMilliseconds: retryAfter, mustWait: remedy.pushWaits)), at: now)
         act(ActionContext(verdict: verdict, answered: event.tag))
     }
 }

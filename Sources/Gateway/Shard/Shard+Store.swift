@@ -147,12 +147,6 @@ extension Shard {
         change(place.partitionSlot, handle, key, nil)
     }
 
-    private func forgetMarks(_ storage: ShardStore) {
-        guard machine.mustForgetMarks(at: loop.now.nanoseconds) else { return }
-        storage.forEachCommitted { machine.committed($0, $1) }
-        machine.forgetMarks()
-    }
-
     // MARK: Presences
 
     /// - Parameter item: the slot of a push of the device; ``DeliveryMachine/noSlot`` when the device has no push here.
@@ -265,7 +259,7 @@ extension Shard {
         finishChanges()
         follow()
         if let storage {
-            forgetMarks(storage)
+            machine.forgetMarks(at: loop.now.nanoseconds) { storage.forEachCommitted($0) }
             follow()
             let mayBeMore = machine.askForLoads(at: loop.now.nanoseconds)
             follow()
@@ -297,11 +291,8 @@ extension Shard {
     private func batchEnded(_ requests: StoreRequests, _ result: BatchResult) {
         guard let storage, !machine.hasEnded, result.error == nil else { return }
         wallMilliseconds = wallClockMilliseconds()
-        machine.done(requests)
-        for put in requests.puts {
-            machine.stored(put, at: now)
-            act()
-        }
+        machine.done(requests, at: now)
+        act()
         follow()
         for (load, loaded) in zip(requests.loads, result.loads) { restore(load, loaded, result, storage) }
         askForTurnEnd()
@@ -405,9 +396,6 @@ extension Shard {
         let settlement = machine.restore(
             facts(of: job, route, load.device, place), place, ItemProgress(stored.progress, due: item.due),
             at: now)
-        if settlement == .leftOut {
-            loop.schedule(at: MonotonicTime(nanoseconds: machine.retryLoadsAt), handler: storage)
-        }
         settle(job, settlement)
     }
 

@@ -9,23 +9,20 @@ extension Shard {
         guard !machine.hasEnded, switches != self.switches else { return }
         self.switches = switches
         wallMilliseconds = wallClockMilliseconds()
-        machine.setAllPaused(switches.pausesAll)
-        var (paused, resumed): ([UInt16], [UInt16]) = ([], [])
-        routes.forEachRoute { route, topic in
-            let isPaused = pauses(route, topic)
-            guard isPaused != machine.isPaused(topic: route.number) else { return }
-            if isPaused { paused.append(route.number) } else { resumed.append(route.number) }
-        }
-        machine.pause(topics: paused, at: now)
-        machine.resume(topics: resumed, at: now)
+        applyPauses()
         act()
         askForTurnEnd()
     }
 
+    private func applyPauses() {
+        var paused: Set<UInt16> = []
+        routes.forEachRoute { route, topic in if pauses(route, topic) { paused.insert(route.number) } }
+        machine.setPauses(all: switches.pausesAll, topics: paused, at: now)
+    }
+
     /// Pauses a topic that a push names for the first time, if a switch concerns the topic.
     func pauseIfNeeded(_ route: RouteTable.Route, _ topic: UnsafeRawBufferPointer) {
-        guard pauses(route, topic) else { return }
-        machine.pause(topics: [route.number], at: now)
+        if pauses(route, topic) { applyPauses() }
     }
 
     private func pauses(_ route: RouteTable.Route, _ topic: UnsafeRawBufferPointer) -> Bool {

@@ -123,7 +123,7 @@ extension Shard {
     }
 
     private func addStops(to trace: inout ShardTrace) {
-        if machine.stoppedTopics > 0 || machine.pausedTopics > 0 {
+        if machine.figures.stoppedTopics > 0 || machine.figures.pausedTopics > 0 {
             for number in 0..<UInt16(clamping: routes.count) {
                 guard let stop = machine.delivery.stop(ofTopic: number, at: now) else { continue }
                 trace.stops.append(

@@ -115,7 +115,6 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     /// Records that became much smaller since the last round.
     var shrunk: [ShrunkRecord] = []
     private var turnEndAsked = false
-    var poolWatch: PoolWatch
     private var machineTimer: TimerID?
     private var machineTimerAt = UInt64.max
     private var nextInvariantCheck = MonotonicTime(nanoseconds: 0)
@@ -159,14 +158,13 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         machine = ShardMachine(
             .init(
                 index: plan.index, shards: plan.shards, mode: plan.mode, delivery: plan.limits,
-                residency: plan.residency,
+                residency: plan.residency, pools: plan.pools.count,
                 seed: MonotonicTime.read().nanoseconds &+ UInt64(plan.index)),
             isAllPaused: plan.switches.pausesAll)
         let name = Array(plan.sourceTopic.utf8)
         let topic = UnsafeMutableRawBufferPointer.allocate(byteCount: name.count, alignment: 1)
         topic.copyBytes(from: name)
         sourceTopic = UnsafeRawBufferPointer(topic)
-        poolWatch = PoolWatch(pools: plan.pools.count)
         headers = .allocate(capacity: Self.usualHeaders)
         decoder = JobDecoder(plan.decoding)
         routes = RouteTable(apps: plan.routes)
@@ -176,7 +174,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             report: { [port, index = plan.index] in port.report(index, $0) },
             resume: { [unowned self] in askForTurnEnd() })
         do throws(CipherFailure) {
-            if let store { storage = try ShardStore(store) { [unowned self] in askForTurnEnd() } }
+            if let store { storage = try ShardStore(store) }
         } catch {
             throw SystemError(error)
         }
@@ -229,7 +227,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         turnEndAsked = false
         wallMilliseconds = wallClockMilliseconds()
         outcomes.flushPending()
-        checkPoolAvailability()
+        if machine.watchPools(at: now, isConnected: { pools[$0].connections.openConnections > 0 }) { act() }
         if machine.maySend, !outcomes.isBlocked, permit.isValid { sendAll() }
         countPushes()
         submitToStore()
@@ -294,14 +292,15 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     /// - Parameter isDetailed: whether figures of apps, pools and the loop are wanted.
     func snapshot(isDetailed: Bool = true) -> ShardCounters {
         var snapshot = counters
-        snapshot.set(machine.deliveryMilestones)
+        let figures = machine.figures
+        snapshot.set(figures.delivery)
         snapshot.decoding = decoder.counts
         if let storage {
             snapshot.store = storage.counters
-            snapshot.store.scansUnderWay = machine.scansUnderWay
-            snapshot.evictedDevices = machine.evictedDevices
-            snapshot.residentItems = machine.restoredItems
-            snapshot.devicesAwaitingTurn = machine.devicesAwaitingTurn
+            snapshot.store.scansUnderWay = figures.scansUnderWay
+            snapshot.evictedDevices = figures.evictedDevices
+            snapshot.residentItems = figures.restoredItems
+            snapshot.devicesAwaitingTurn = figures.devicesAwaitingTurn
         }
         snapshot.openConnections = pools.reduce(0) { $0 + $1.connections.openConnections }
         guard isDetailed else { return snapshot }
@@ -316,8 +315,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             }
         }
         snapshot.loops = [loop.usage()]
-        snapshot.stoppedTopics = machine.stoppedTopics
-        snapshot.pausedTopics = machine.pausedTopics
+        snapshot.stoppedTopics = figures.stoppedTopics
+        snapshot.pausedTopics = figures.pausedTopics
         return snapshot
     }
 }

@@ -7,7 +7,7 @@ import StoreEncryption
 
 /// A shard's side of the store: partition handles, and the requests of a turn. ``ShardMachine`` makes the decisions.
 /// Shard's thread only.
-final class ShardStore: TimerHandler {
+final class ShardStore {
     /// Requests of a batch, in the batch's order.
     struct Requests {
         var residency: StoreRequests
@@ -40,13 +40,10 @@ final class ShardStore: TimerHandler {
     /// Encrypts the values; nil: they are written in clear.
     private(set) var sealing: ValueCipher?
     private var hasLostChange = false
-    private let wake: () -> Void
     private(set) var counters = StoreCounters()
 
-    /// - Parameter wake: requests a turn's end, when loads may be issued again.
-    init(_ store: RetryStore, wake: @escaping () -> Void) throws(CipherFailure) {
+    init(_ store: RetryStore) throws(CipherFailure) {
         self.store = store
-        self.wake = wake
         batch = store.makeBatch()
         if let keyring = store.keyring { try use(keyring) }
     }
@@ -56,8 +53,6 @@ final class ShardStore: TimerHandler {
         let new = try ValueCipher(keyring)
         (cipher, sealing) = (new, keyring.encrypts ? new : nil)
     }
-
-    func timerFired(_ timer: TimerID) { wake() }
 
     // MARK: Partitions
 
