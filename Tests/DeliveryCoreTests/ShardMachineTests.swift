@@ -440,7 +440,12 @@ import Testing
             Issue.record("the item wasn't deferred")
             return
         }
-        #expect(target.machine.unreleased(of: Self.other) == [handle])
+        var unreleased: [UInt32] = []
+        target.machine.release(Self.other) {
+            unreleased.append($0)
+            return false
+        }
+        #expect(unreleased == [handle])
         // The slot belongs to another partition by now.
         target.machine.beginPartition(0, partition: 8, readThrough: 10)
         #expect(target.machine.takeOver(migration, at: target.now) == .leftOut)
@@ -620,6 +625,9 @@ extension ShardMachineTests.Bed {
         }
         machine.done(machine.takeRequests(), at: now)
         #expect(events() == [.removed(place, ShardMachineTests.device)])
-        #expect(pass(milliseconds: 100) == moves ?? [.readdress(slot, isStored: false), .enqueue(slot, atFront: false)])
+        #expect(
+            pass(milliseconds: 100) == moves ?? [
+                .readdress(slot, isStored: false), .enqueue(slot, atFront: false),
+            ])
     }
 }

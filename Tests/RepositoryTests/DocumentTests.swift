@@ -106,6 +106,22 @@ struct DocumentTests {
         #expect(checked > 40)
     }
 
+    @Test("each function that CONTRIBUTING names behind a file is declared there")
+    func namedFunctionsExist() throws {
+        var checked = 0
+        for place in try Self.text("CONTRIBUTING.md").matches(
+            of: #/`([\w\/+]+\/[\w+]+\.swift)` \((`[^)]*)\)/#)
+        {
+            let text = try Self.text("Sources/\(place.1)")
+            for name in place.2.matches(of: #/`(\w+)`/#) {
+                checked += 1
+                let declares = try Regex("(func|var|let|struct|enum|class|case) \(name.1)\\b")
+                #expect(text.firstMatch(of: declares) != nil, "\(place.1): \(name.1)")
+            }
+        }
+        #expect(checked > 60)
+    }
+
     @Test("the table of the tour has each of its rows, and names tests that exist")
     func tableOfTheTourIsComplete() throws {
         let files = Self.files()

@@ -169,6 +169,7 @@ extension DeliveryMachine {
     /// request.
     public mutating func notSent(_ slot: UInt32, at now: DeliveryTime) {
         let item = items + Int(slot)
+        assert(item.pointee.state == .inFlight, "slot \(slot) is \(item.pointee.state), and wasn't begun")
         let flags = item.pointee.flags
         let device = leaveStream(slot)
         item.pointee.flags = flags

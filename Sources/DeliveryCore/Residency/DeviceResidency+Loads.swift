@@ -179,6 +179,7 @@ extension DeviceResidency {
     /// Begins to take in the items that a load has found, up to the offset `last`; nil when it found none. Returns
     /// false when the load doesn't count because its partition has gone. ``endLoad()`` follows in either case.
     public mutating func beginLoad(_ requested: RequestedLoad, last: Int64?) -> Bool {
+        assert(current == nil, "a load is taken in before the end of another")
         let slot = requested.partitionSlot
         current = CurrentLoad(device: requested.device, partitionSlot: slot, last: last ?? .min)
         guard isBegun(slot), !self[slot].isEnding, self[slot].assignment == requested.assignment else {
@@ -239,6 +240,7 @@ extension DeviceResidency {
     /// Leaves an item in the store because the delivery machine had no slot for it.
     /// - Returns: the time before which no loads are issued, in nanoseconds of the monotonic clock.
     public mutating func foundNoSlot(at now: UInt64) -> UInt64 {
+        assert(current != nil, "no load is taken in")
         skipItem()
         current?.hasFoundNoSlot = true
         noLoadsBefore = now + 100_000_000
@@ -253,6 +255,7 @@ extension DeviceResidency {
 
     /// Ends the taking in of a load.
     public mutating func endLoad() {
+        assert(current != nil, "no load is taken in")
         guard let ended = exchange(&current, with: nil) else { return }
         loadsUnderWay -= 1
         if ended.last != .min || ended.isAllHere, isBegun(ended.partitionSlot) {

@@ -77,6 +77,7 @@ extension DeviceResidency {
 
     /// Keeps a token change for which ``mustWait(_:)`` returned true.
     public mutating func keepChange(_ change: RecordPlace, _ handle: UInt32) {
+        assert(mustWait(change), "no item holds up the change")
         changes[change]?.handle = handle
     }
 

@@ -122,6 +122,7 @@ extension DeviceResidency {
 
     /// Makes a record wait for which ``mustDefer(_:_:)`` returned true.
     public mutating func deferUntilLoaded(_ record: DeferredRecord, _ delivery: borrowing DeliveryMachine) {
+        assert(mustDefer(record, delivery), "a record waits for nothing")
         if let other = record.otherDevice, !mustDefer(record.device, record.look, delivery),
             waits(record.device, for: other, delivery)
         {

@@ -217,7 +217,10 @@ public struct DeviceResidency: ~Copyable {
     }
 
     /// Keeps a record that arrived before its partition begins.
-    public mutating func deferUntilBegun(_ handle: UInt32, _ slot: UInt16) { early.append((slot, handle)) }
+    public mutating func deferUntilBegun(_ handle: UInt32, _ slot: UInt16) {
+        assert(!isBegun(slot), "a record waits for a partition that has begun")
+        early.append((slot, handle))
+    }
 
     /// Records that all records of a partition up to an offset have been handed to the shards.
     @inline(__always)

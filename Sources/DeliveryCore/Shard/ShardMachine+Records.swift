@@ -27,9 +27,10 @@ extension ShardMachine {
         return handle
     }
 
-    /// Ends the waiting push that is older than a push whose record is complete. ``replayed(_:)`` follows.
-    public mutating func outdate(by facts: PushFacts, at now: DeliveryTime) {
-        delivery.outdate(by: facts, at: now)
+    /// Records that a complete push is read once more. Ends the waiting push that is older, if the push has a route.
+    public mutating func replayed(_ place: RecordPlace, outdatedBy facts: PushFacts?, at now: DeliveryTime) {
+        if let facts { delivery.outdate(by: facts, at: now) }
+        replayed(place)
     }
 
     /// Records that a complete record has had its effect once more. From here on the record takes no room.
@@ -246,18 +247,17 @@ extension ShardMachine {
         freed(migration.place, migration.progress.isOffsetDone, migration.resident)
     }
 
-    /// Returns the handles of departures that wait for a device and aren't released.
-    public func unreleased(of device: DeviceKey) -> [UInt32] { residency.unreleased(of: device) }
-
-    /// Records that a departure may be taken over.
-    public mutating func release(_ handle: UInt32, of device: DeviceKey) {
-        residency.release(handle, of: device)
+    /// Takes over the departures that wait for a device and were released meanwhile.
+    public mutating func release(_ device: DeviceKey, _ isReleased: (UInt32) -> Bool) {
+        for handle in residency.unreleased(of: device) where isReleased(handle) {
+            residency.release(handle, of: device)
+        }
     }
 
     // MARK: Waiting events
 
-    /// Returns the action for the next waiting event that may continue; nil when none may. Don't call while handling an
-    /// event.
+    /// Returns the action for the next waiting event that may continue; nil when none may. Not called while an event is
+    /// handled.
     public mutating func nextEvent(at now: DeliveryTime) -> ResidencyAction? {
         if let handle = residency.takeChangeGivenBack() { return .discard(handle) }
         guard let action = residency.nextAction(delivery) else {

@@ -4,8 +4,9 @@ import SluiceModel
 /// Decisions of one shard: the fate of each record and push, the devices in memory, and the requests to the store. It
 /// composes a ``DeliveryMachine`` and a ``DeviceResidency``, and passes facts and actions between them.
 ///
-/// The shard keeps bytes by slot and by handle. After each call it does the actions of ``nextAction()`` until that is
-/// nil. It also does the actions of ``nextEvent()`` after each call that may let waiting events continue.
+/// The shard keeps bytes by slot and by handle. After each call the shard does the actions of ``nextAction(at:)`` until that
+/// is nil. After each call that may let waiting events continue, the shard also does those of ``nextEvent(at:)``. A
+/// request or event of several parts has steps, which the machine runs as the actions and events of earlier parts are done.
 ///
 ///     record ── mustWait ── handle ──▶ nextEvent: proceed ─┐
 ///                  └──── nil ──────────────────────────────┴▶ admit ──▶ Settlement, then nextAction

@@ -139,6 +139,7 @@ public struct Committer: Sendable {
 
     /// Asks the group by a commit. The caller has checked ``mayAsk(at:)``.
     mutating func ask(_ set: CommitSet, at now: UInt64) {
+        assert(mayAsk(at: now), "the group is asked during another commit")
         guard membership == nil, !set.parts.isEmpty else { return }
         ticket += 1
         var set = set

@@ -122,6 +122,7 @@ public struct TransactionalCommits: Sendable {
 
     /// Takes the result of a step.
     mutating func finished(_ result: TransactionCycle.StepResult, at now: UInt64) {
+        assert(isStepUnderWay, "a step ends that wasn't begun")
         isStepUnderWay = false
         let before = cycle.state
         follow(cycle.finished(result, at: now))

@@ -63,7 +63,8 @@ extension Shard {
                     erasePresence(of: device, token: token, in: slot, context.eventSlot)
                 }
             case .noteMove(let slot): if let token = context.newToken { jobs[slot].pointee.keepToken(token) }
-            case .keepToken(let number): if let token = context.newToken { storage?.keepToken(token, number: number) }
+            case .keepToken(let number):
+                if let token = context.newToken { storage?.keepToken(token, number: number) }
             case .forgetToken(let number): storage?.forgetToken(number: number)
             case .moveOn(let number):
                 storage?.pastToken(number).withUnsafeBytes { act(ActionContext(newToken: $0)) }

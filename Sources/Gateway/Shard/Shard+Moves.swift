@@ -77,8 +77,7 @@ extension Shard {
     /// Takes over departures of this device that were released.
     func resume(_ device: DeviceKey) {
         wallMilliseconds = wallClockMilliseconds()
-        for handle in machine.unreleased(of: device)
-        where waiting.migration(handle)?.isReleased == true { machine.release(handle, of: device) }
+        machine.release(device) { waiting.migration($0)?.isReleased == true }
         follow()
         askForTurnEnd()
     }

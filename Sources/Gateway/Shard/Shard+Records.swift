@@ -117,15 +117,15 @@ extension Shard {
                 push: push, record: record, target: route.target, polledMilliseconds: wallMilliseconds,
                 partition: record.partition, offset: record.offset, heldBytes: Int(incoming.bytes),
                 pool: route.pool, app: route.app, responseRound: responseRound)
-            machine.outdate(by: facts(of: job, route, incoming.device, incoming.place), at: now)
-            machine.replayed(incoming.place)
+            machine.replayed(
+                incoming.place, outdatedBy: facts(of: job, route, incoming.device, incoming.place), at: now)
             free(job)
-            act()
         } else {
             push.release()
-            machine.replayed(incoming.place)
+            machine.replayed(incoming.place, outdatedBy: nil, at: now)
             free(incoming)
         }
+        act()
         askForTurnEnd()
     }
 
