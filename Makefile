@@ -144,11 +144,12 @@ EVENTS ?= 300
 FIRST ?= 1
 JOBS ?= 2
 
-# A broken promise prints its seed, the steps before it, and the command that replays it. JOBS modes run at once.
+# Assertions are on. A broken promise prints its seed, the steps before it, and the command that replays it. JOBS modes run at once.
 simulate: toolchain test-dependencies
-	@$(SWIFT) build -c release --product sluice-simulate
+	@$(SWIFT) build -c release --product sluice-simulate --scratch-path .build/simulation \
+		-Xswiftc -assert-config -Xswiftc Debug
 	@printf '%s\n' transactions changelog local none | xargs -P $(JOBS) -I MODE \
-		.build/release/sluice-simulate --mode MODE --seeds $(SEEDS) --events $(EVENTS) --first $(FIRST) $(ARGS)
+		.build/simulation/release/sluice-simulate --mode MODE --seeds $(SEEDS) --events $(EVENTS) --first $(FIRST) $(ARGS)
 
 simulate-mutations: toolchain test-dependencies
 	@Tests/Simulation/mutations.py --swift $(SWIFT) --jobs $(JOBS) $(ARGS)

@@ -138,8 +138,10 @@ class Copy:
 
     def build(self, *arguments, captures=False):
         """The finished compiler; its output, when that is captured, is text."""
+        # With assertions, which notice mistakes of their own.
         return subprocess.run(
-            [self.swift, "build", "--package-path", self.path, *arguments], cwd=ROOT,
+            [self.swift, "build", "--package-path", self.path, "-Xswiftc", "-assert-config", "-Xswiftc", "Debug",
+             *arguments], cwd=ROOT,
             env=dict(os.environ, SLUICE_MUTATIONS="1"), text=captures or None,
             stdout=subprocess.PIPE if captures else None, stderr=subprocess.STDOUT if captures else None)
 
