@@ -19,6 +19,8 @@ struct WorkerScenario {
     /// Collapse identifiers of a device.
     var collapses: Int
     var maxInFlight: Int
+    /// Most bytes of the records that a worker holds; nil: as workers do by default. Records then have large headers.
+    var maxInFlightBytes: Int?
     /// Nanoseconds between two of the world's own steps, at most.
     var pace: UInt64
     /// Answers of APNs out of a thousand that aren't 200, and their kinds.
@@ -107,6 +109,7 @@ struct WorkerScenario {
             draw(0...1) == 0
             ? WorkerFault.allCases
             : (0..<draw(1...3)).map { _ in WorkerFault.allCases.randomElement(using: &scheduler.random)! }
+        maxInFlightBytes = draw(0...3) == 0 ? draw(1 << 16...1 << 18) : nil
         deadLetterBytes = draw(0...2) == 0 ? draw(3072...6144) : nil
         deliveryTimeout = mode != .transactions && draw(0...2) == 0 ? draw(2...12) : nil
         invalidPerMille = draw(0...2) == 0 ? draw(1...50) : 0

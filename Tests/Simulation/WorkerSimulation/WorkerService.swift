@@ -101,8 +101,12 @@ final class WorkerService {
         produced(job)
     }
 
-    /// Writes some records in packed mode.
+    /// Writes some records in packed mode, and some with a large header that is no field.
     private func encode(_ record: EncodedJob, _ job: WorkerJob) -> EncodedJob {
+        var record = record
+        if scenario.maxInFlightBytes != nil, chance(500) {
+            record.headers.append(("note", [UInt8](repeating: 120, count: draw(500...6000))))
+        }
         guard job.kind != .invalid, !record.headers.isEmpty, record.headers[0].name != "content-type",
             chance(200)
         else { return record }

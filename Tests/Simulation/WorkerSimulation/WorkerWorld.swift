@@ -121,6 +121,7 @@ final class WorkerWorld {
             ])
         configuration.delivery.shards = scenario.shards
         configuration.delivery.maxInFlight = scenario.maxInFlight
+        if let bytes = scenario.maxInFlightBytes { configuration.delivery.maxInFlightBytes = bytes }
         configuration.delivery.retry = .init(
             initial: .milliseconds(200), maximum: .seconds(5), maxAttempts: scenario.maxAttempts,
             retryAfterLimit: .seconds(scenario.retryAfterLimit))
@@ -193,12 +194,26 @@ final class WorkerWorld {
 
     private func step() {
         attend()
+        checkMemory()
         if chance(scenario.faultsPerMille) {
             counts.faults += 1
             return faults.begin()
         }
         for _ in 0..<draw(1...4) where chance(600) { service.produceOne() }
     }
+
+    /// Checks that workers hold no more bytes than they may, beside what one poll may bring.
+    private func checkMemory() {
+        guard let limit = scenario.maxInFlightBytes else { return }
+        for host in hosts {
+            let bytes = kafka.liveBytes(of: host.process)
+            if bytes > limit + Self.bytesOfAPoll {
+                broken(.bounded, "worker \(host.number) holds \(bytes) bytes of records, and may hold \(limit)")
+            }
+        }
+    }
+
+    private static let bytesOfAPoll = 1 << 18
 
     /// Starts workers that have ended.
     private func attend() {

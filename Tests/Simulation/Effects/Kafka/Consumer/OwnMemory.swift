@@ -4,13 +4,17 @@ enum OwnMemory {
         let block = UnsafeMutableRawPointer.allocate(byteCount: byteCount, alignment: alignment)
         if let kafka = KafkaCluster.known {
             kafka.memory.copies += 1
-            kafka.blocks[block] = kafka.memory
+            kafka.memory.bytes += byteCount
+            kafka.blocks[block] = (kafka.memory, byteCount)
         }
         return block
     }
 
     static func free(_ block: UnsafeMutableRawPointer) {
-        KafkaCluster.known?.blocks.removeValue(forKey: block)?.copies -= 1
+        if let (memory, byteCount) = KafkaCluster.known?.blocks.removeValue(forKey: block) {
+            memory.copies -= 1
+            memory.bytes -= byteCount
+        }
         block.deallocate()
     }
 }

@@ -7,6 +7,8 @@ final class ConsumedMemory {
     var records = 0
     var copies = 0
     var responses = 0
+    /// Bytes of the records, headers included.
+    var bytes = 0
 
     init(_ process: SimulatedProcess?) { self.process = process }
 }
@@ -23,6 +25,11 @@ extension KafkaCluster {
 
     private func live(_ count: KeyPath<ConsumedMemory, Int>) -> Int {
         memories.reduce(0) { $1.process?.isAlive == false ? $0 : $0 + $1[keyPath: count] }
+    }
+
+    /// Bytes of a process's consumed records that aren't destroyed.
+    public func liveBytes(of process: SimulatedProcess?) -> Int {
+        memories.first { $0.process === process }?.bytes ?? 0
     }
 
     /// Consumed records in the memory of fetch responses that aren't destroyed.

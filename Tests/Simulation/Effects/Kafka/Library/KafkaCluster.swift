@@ -65,7 +65,7 @@ public final class KafkaCluster: @unchecked Sendable {
     /// Memory of consumed records, by process.
     var memories: [ConsumedMemory] = []
     /// Blocks of records in memory of their own.
-    var blocks: [UnsafeMutableRawPointer: ConsumedMemory] = [:]
+    var blocks: [UnsafeMutableRawPointer: (ConsumedMemory, byteCount: Int)] = [:]
 
     /// Makes the brokers of a simulation. One for each scheduler.
     public init(_ scheduler: Scheduler, _ settings: Settings = Settings()) {

@@ -67,7 +67,10 @@ struct Message {
                     // Not nil, which marks a record in memory of its own.
                     _private: isConsumed ? UnsafeMutableRawPointer(pointer) : stored.opaque),
                 record: record, memory: .passRetained(memory), isConsumed: isConsumed))
-        if isConsumed { memory.owner.records += 1 }
+        if isConsumed {
+            memory.owner.records += 1
+            memory.owner.bytes += stored.contentBytes
+        }
         return pointer
     }
 
@@ -92,7 +95,12 @@ struct Message {
     static func destroy(_ pointer: Pointer) {
         if let headers = pointer.pointee.headers { rd_kafka_headers_destroy(headers) }
         if let memory = pointer.pointee.memory {
-            if pointer.pointee.isConsumed { memory._withUnsafeGuaranteedRef { $0.owner.records -= 1 } }
+            if pointer.pointee.isConsumed {
+                memory._withUnsafeGuaranteedRef {
+                    $0.owner.records -= 1
+                    $0.owner.bytes -= $0.world.records[pointer.pointee.record].contentBytes
+                }
+            }
             memory.release()
         }
         pointer.deallocate()
