@@ -35,7 +35,10 @@ import Testing
 
         mutating func actions() -> [ShardAction] {
             var actions: [ShardAction] = []
-            while let action = machine.nextAction(at: now) { actions.append(action) }
+            while let action = machine.nextAction(at: now) {
+                if case .put = action { _ = machine.takeWriting() }
+                actions.append(action)
+            }
             return actions
         }
 
@@ -62,10 +65,7 @@ import Testing
             let later = now.wallMilliseconds + 3_600_000
             let settlement = machine.admit(facts(offset) { $0.deliverAtMilliseconds = later }, at: now)
             guard case .placed(let slot) = settlement else { return (.max, StoreRequests()) }
-            guard case .put(slot, _)? = actions().first else {
-                Issue.record("the push isn't stored")
-                return (slot, StoreRequests())
-            }
+            #expect(actions() == [.put(slot)])
             let requests = machine.takeRequests()
             machine.done(requests, at: now)
             return (slot, requests)
@@ -85,7 +85,7 @@ import Testing
         #expect(bed.actions() == [.enqueue(0, atFront: false)])
         let begins = bed.machine.beginAttempt(0, at: bed.now)
         #expect(begins)
-        bed.machine.attemptEnded(0, .accepted, at: bed.now)
+        bed.machine.accepted(0, at: bed.now)
         var facts = OutcomeFacts(Self.place(100), ItemProgress())
         facts.attempts = 1
         facts.firstSentMilliseconds = bed.now.wallMilliseconds
@@ -143,7 +143,7 @@ import Testing
         #expect(bed.machine.admit(newer, at: bed.now) == .placed(1))
         bed.apply(.tokenChanged(to: ShardMachineTests.other), 102)
         #expect(bed.actions() == [.noteMove(1), .noteMove(slot), .keepToken(0)])
-        bed.machine.attemptEnded(slot, .accepted, at: bed.now)
+        bed.machine.accepted(slot, at: bed.now)
         #expect(bed.actions().count == 1)
         bed.expectMove(of: 1, after: Self.place(100))
     }
@@ -564,7 +564,7 @@ import Testing
             return
         }
         #expect(bed.machine.takeChangesDone().isEmpty == true)
-        bed.machine.attemptEnded(slot, .accepted, at: bed.now)
+        bed.machine.accepted(slot, at: bed.now)
         _ = bed.actions()
         #expect(bed.machine.takeChangesDone() == [handle])
     }

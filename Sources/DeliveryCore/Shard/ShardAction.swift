@@ -34,8 +34,8 @@ public enum ShardAction: Equatable, BitwiseCopyable, Sendable {
     case giveBackChange(UInt32)
     /// Give the push memory of its own, because it waits for long and there is no store.
     case keep(UInt32)
-    /// Write the push into the store, with the next batch.
-    case put(UInt32, ItemWriting)
+    /// Write the push into the store, with the next batch: ``ShardMachine/takeWriting()`` says how.
+    case put(UInt32)
     /// Write a device's presence into a partition's part of the store, with the next batch. `item` is the slot of a
     /// push of this device, ``DeliveryMachine/noSlot`` when none is in memory.
     case keepPresence(KnownPresence, in: UInt16, item: UInt32)
@@ -122,7 +122,7 @@ public enum Settlement: Equatable, BitwiseCopyable, Sendable {
 }
 
 /// An item for the store to write, under its device's present token.
-public struct ItemWriting: Equatable, BitwiseCopyable, Sendable {
+public struct ItemWriting: BitwiseCopyable, Sendable {
     /// Record of the item's job.
     public var place: RecordPlace
     /// Device of the present token.

@@ -1,9 +1,7 @@
 import SluiceModel
 
-/// End of an attempt.
+/// End of an attempt that APNs hasn't accepted.
 public enum AttemptEnd: Sendable {
-    /// APNs answered 2xx.
-    case accepted
     /// APNs answered with another status.
     case answered(AttemptAnswer)
     /// The request ended without an answer. `processed`: APNs may have the push.
@@ -29,11 +27,12 @@ extension ShardMachine {
         delivery.beginAttempt(slot, at: now)
     }
 
-    /// Ends the attempt of a push.
-    @inline(__always)
+    /// Ends the attempt of a push, because APNs answered 2xx.
+    public mutating func accepted(_ slot: UInt32, at now: DeliveryTime) { delivery.accepted(slot, at: now) }
+
+    /// Ends the attempt of a push in another way.
     public mutating func attemptEnded(_ slot: UInt32, _ end: AttemptEnd, at now: DeliveryTime) {
         switch end {
-        case .accepted: delivery.accepted(slot, at: now)
         case .answered(let answer): delivery.answered(slot, answer, at: now)
         case .unanswered(let processed): delivery.failed(slot, processed: processed, at: now)
         case .topicRefused: delivery.topicRefused(slot, at: now)

@@ -17,9 +17,19 @@ extension ShardMachine {
             return nil
         }
         guard isBegun(place.partitionSlot) else { return nil }
-        let writing = write(slot, place, device, delivery.progressToStore(slot, at: now))
+        assert(writing == nil, "the write before wasn't taken")
+        writing = write(slot, place, device, delivery.progressToStore(slot, at: now))
         residency.confirms(slot, version: version)
-        return .put(slot, writing)
+        return .put(slot)
+    }
+
+    /// Removes and returns the write of a ``ShardAction/put(_:)``, before the next action. An action with its write would
+    /// make all actions larger.
+    public mutating func takeWriting() -> ItemWriting {
+        guard let taken = exchange(&writing, with: nil) else {
+            preconditionFailure("nothing is to be written")
+        }
+        return taken
     }
 
     mutating func write(

@@ -91,6 +91,8 @@ public struct ShardMachine: ~Copyable {
     /// slot; 0 when none has.
     var retryLoadsAt: UInt64 = 0
     var poolWatch: PoolWatch
+    /// Write of the last ``ShardAction/put(_:)``; nil once it was taken.
+    var writing: ItemWriting?
     /// Item of the last ``ShardAction/depart(_:)``; nil once it was taken.
     var departing: ItemMigration?
 

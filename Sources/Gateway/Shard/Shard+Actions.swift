@@ -56,7 +56,7 @@ extension Shard {
             case .finished: finished()
             case .remove(let item, let key): remove(item, key)
             case .keep(let slot): keepInOwnMemory(slot)
-            case .put(let slot, let writing): write(slot, writing)
+            case .put(let slot): write(slot, machine.takeWriting())
             case .keepPresence(let known, let slot, let item): keepPresence(known, in: slot, item, context)
             case .forgetPresence(let device, let slot):
                 if let token = context.deviceToken {

@@ -115,7 +115,7 @@ extension Shard {
                 pools[Int(job.pointee.pool)].answered(
                     job.pointee.push.priority, after: loop.now.nanoseconds &- job.pointee.sentAt)
                 if event.pointee.status / 100 == 2 {
-                    machine.attemptEnded(tag, .accepted, at: now)
+                    machine.accepted(tag, at: now)
                     act(event.pointee.uniqueID.isEmpty ? .none : accepted(event.pointee))
                 } else {
                     answered(event.pointee, on: connection)

@@ -208,7 +208,8 @@ final class WorkerWorld {
         for host in hosts {
             let bytes = kafka.liveBytes(of: host.process)
             if bytes > limit + Self.bytesOfAPoll {
-                broken(.bounded, "worker \(host.number) holds \(bytes) bytes of records, and may hold \(limit)")
+                broken(
+                    .bounded, "worker \(host.number) holds \(bytes) bytes of records, and may hold \(limit)")
             }
         }
     }
