@@ -13,6 +13,9 @@ struct NewestAuditor {
     /// A worker begins to send before it has read all uncommitted records of a partition.
     mutating func catchUpCut(_ partition: Int32, readTo offset: Int64) { readTo[partition] = offset }
 
+    /// Whether a worker may have sent pushes of a partition before it has read a record.
+    func isCut(_ partition: Int32, before offset: Int64) -> Bool { offset >= readTo[partition] ?? .max }
+
     /// Notes that APNs accepts a push. Returns the newer push that APNs has accepted before; nil: there is none.
     /// - Parameter isCrowded: true when workers may be unable to read all uncommitted records before they send.
     mutating func accepted(

@@ -353,7 +353,9 @@ final class WorkerAuditor {
             withdrawal.token ?? attempt.token == attempt.token,
             isLasting || isKnown(withdrawal.assignment, since: withdrawal.at),
             // A log that has lost the event repeats what came before.
-            !records[withdrawal.event].isExempt
+            !records[withdrawal.event].isExempt,
+            isKnown(withdrawal.assignment, since: withdrawal.at)
+                || !newest.isCut(job.partition, before: records[withdrawal.event].offset)
         else { return }
         report(
             .rightOutcome,
