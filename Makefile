@@ -144,7 +144,8 @@ EVENTS ?= 300
 FIRST ?= 1
 JOBS ?= 2
 
-# Assertions are on. A broken promise prints its seed, the steps before it, and the command that replays it. JOBS modes run at once.
+# Assertions are on. A broken promise prints its seed, the steps before it, and the command that replays it. JOBS modes run
+# at once.
 simulate: toolchain test-dependencies
 	@$(SWIFT) build -c release --product sluice-simulate --scratch-path .build/simulation \
 		-Xswiftc -assert-config -Xswiftc Debug

@@ -31,7 +31,7 @@ import Testing
         let script = finished()
         script.apply { $0.revoked([0], isLost: false, at: $1) }
         let first = try #require(
-            script.reportAll { _ in .abandoned([SlotCount(slot: 0, count: 0)]) }.compactMap(\.commit).first)
+            script.reportAll { _ in .abandoned(SlotCount(slot: 0, count: 0)) }.compactMap(\.commit).first)
         #expect(first.set.kind == .revocation)
         let held = script.apply { $0.commitHeld(first.ticket, at: $1) }
         #expect(!held.contains { if case .unassign = $0 { true } else { false } })
@@ -45,7 +45,7 @@ import Testing
     @Test func revocationThatEndsWithoutItsCommitIsNoted() {
         let script = finished()
         script.apply { $0.revoked([0], isLost: false, at: $1) }
-        var emitted = script.reportAll { _ in .abandoned([SlotCount(slot: 0, count: 0)]) }
+        var emitted = script.reportAll { _ in .abandoned(SlotCount(slot: 0, count: 0)) }
         for _ in 0..<200 where !emitted.contains(.unassign([0])) {
             if let ticket = emitted.compactMap(\.commit).last?.ticket {
                 script.apply { $0.commitHeld(ticket, at: $1) }

@@ -251,7 +251,7 @@ import Testing
         _ = script.take(0)
         let revoked = script.apply { $0.revoked([0], isLost: false, at: $1) }
         #expect(revoked.compactMap(\.request) == [.abandon(slots: [0], isLost: false)])
-        script.reportAll { _ in .abandoned([SlotCount(slot: 0, count: 0)]) }
+        script.reportAll { _ in .abandoned(SlotCount(slot: 0, count: 0)) }
         #expect(!script.actions.contains(.unassign([0])), "a job is in flight")
         script.deliver(0)
         let commit = try #require(script.polled().compactMap(\.commit).first)

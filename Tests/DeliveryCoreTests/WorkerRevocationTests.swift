@@ -31,7 +31,7 @@ import Testing
         script.assign([0])
         _ = script.take(0)
         script.apply { $0.revoked([0], isLost: false, at: $1) }
-        let abandoned = script.reportAll { _ in .abandoned([SlotCount(slot: 0, count: 0)]) }
+        let abandoned = script.reportAll { _ in .abandoned(SlotCount(slot: 0, count: 0)) }
         #expect(abandoned.allSatisfy { $0.commit == nil }, "a job is in flight")
         let emitted = script.report(0, .gaveBack(slot: 0))
         #expect(emitted.compactMap(\.commit).map(\.set.kind) == [.revocation])

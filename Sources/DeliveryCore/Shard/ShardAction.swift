@@ -24,8 +24,6 @@ public enum ShardAction: Equatable, BitwiseCopyable, Sendable {
     case abandoned(SlotCount, isLost: Bool)
     /// Report to the intake that nothing new is sent, and that so many jobs were given back.
     case drained(Int)
-    /// Report to the intake that all is freed.
-    case finished
     /// Remove an item, under the key, from the store and the changelog: its outcome is safe. The item is of its own log.
     case remove(EndedItem, StoredKey)
     /// Report to the intake that a job of the partition ends without an outcome of this worker.

@@ -25,7 +25,6 @@ extension ShardMachine {
         case leaveAll
         /// Frees all that waits.
         case discardAll
-        case finished
         /// Remembers a token change.
         case remember(DeviceKey, to: DeviceKey, Int64, RecordPlace)
         /// Moves items on that reached a device by a change of this time.
@@ -35,7 +34,7 @@ extension ShardMachine {
         var followsEvents: Bool {
             switch self {
             case .abandonWaiting, .leaveAll, .remember, .moveOn: false
-            case .abandoned, .giveUpUnanswered, .discardAll, .finished: true
+            case .abandoned, .giveUpUnanswered, .discardAll: true
             }
         }
     }
@@ -61,7 +60,8 @@ extension ShardMachine {
         case .caughtUp(let slot): endCatchUp(slot, at: now)
         case .abandon(let slots, let isLost):
             begin(Abandonment(slots: slots.map { SlotCount(slot: $0, count: 0) }, isLost: isLost))
-            for slot in slots { delivery.abandon(partition: slot, at: now) }
+            // A shard that has ended has freed all of its jobs.
+            if !hasEnded { for slot in slots { delivery.abandon(partition: slot, at: now) } }
         case .drain: drain(at: now)
         case .settle(let slot): settling.append(slot)
         case .release(let slot): releasing.append(slot)
@@ -185,16 +185,14 @@ extension ShardMachine {
 
     /// Counts a job that the intake has to count off.
     mutating func countReturned(_ partitionSlot: UInt16) {
-        guard let slots = abandonment?.slots else {
-            guard abandonment != nil else { return followers.append(.gaveBack(partitionSlot)) }
+        if abandonment != nil, abandonment!.slots == nil {
             abandonment!.count += 1
-            return
+        } else if let index = abandonment?.slots?.firstIndex(where: { $0.slot == partitionSlot }) {
+            abandonment!.slots![index].count += 1
+        } else {
+            // Also a token change that goes back with an item of an abandoned partition, and has another one.
+            followers.append(.gaveBack(partitionSlot))
         }
-        // A token change can go back with an item of another partition.
-        guard let index = slots.firstIndex(where: { $0.slot == partitionSlot }) else {
-            return followers.append(.gaveBack(partitionSlot))
-        }
-        abandonment!.slots![index].count += 1
     }
 
     private mutating func endAbandonment() {
@@ -210,9 +208,7 @@ extension ShardMachine {
     private mutating func finish() {
         phase = .ended
         residency.giveBackChanges(nil)
-        for step: Step in [.giveUpUnanswered, .leaveAll, .abandonWaiting(nil), .discardAll, .finished] {
-            steps.append(step)
-        }
+        steps.append(contentsOf: [.giveUpUnanswered, .leaveAll, .abandonWaiting(nil), .discardAll])
     }
 
     /// True while a part of a request is left, which follows the events.
@@ -238,7 +234,6 @@ extension ShardMachine {
                 followers.append(.giveBack(slot))
             }
         case .discardAll: residency.discardAll()
-        case .finished: followers.append(.finished)
         case .remember(let device, let new, let occurred, let place):
             remember(device, to: new, occurred, place)
         case .moveOn(let device, let occurred): moveOn(device, after: occurred, at: now)

@@ -56,7 +56,7 @@ public enum ShardRequest: Sendable, Equatable {
     case catchUp(slot: UInt16)
     /// The partition's uncommitted records were handed out before, as far as there is room.
     case caughtUp(slot: UInt16)
-    /// Gives back the jobs that aren't in flight; ``ShardReport/abandoned(_:)`` follows.
+    /// Gives back the jobs that aren't in flight; ``ShardReport/abandoned(_:)`` of each partition follows.
     case abandon(slots: [UInt16], isLost: Bool)
     /// ``ShardReport/settled(slot:)`` follows when nothing of the partition is in flight or awaits its removal. All
     /// that was written so far is then produced, or committed where there are transactions.
@@ -103,8 +103,8 @@ public enum ShardRequest: Sendable, Equatable {
 
 /// A report of a shard to the worker. Reports of one shard arrive in the order in which they were made.
 public enum ShardReport: Sendable, Equatable {
-    /// The jobs of these partitions that weren't in flight were given back, with their number by slot.
-    case abandoned([SlotCount])
+    /// The jobs of a partition that weren't in flight were given back.
+    case abandoned(SlotCount)
     /// The partition is settled, see ``ShardRequest/settle(slot:)``.
     case settled(slot: UInt16)
     /// The drain is complete: no job is in memory.

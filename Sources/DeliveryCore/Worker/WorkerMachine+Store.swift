@@ -202,7 +202,7 @@ extension WorkerMachine {
     public mutating func shard(_ shard: Int, _ report: ShardReport, at now: UInt64) {
         self.now = max(self.now, now)
         switch report {
-        case .abandoned(let counts): abandoned(counts)
+        case .abandoned(let given): abandoned(given)
         case .settled(let slot):
             guard let index = partitions.index(ofSlot: slot) else { return }
             partitions[index].shardSettled()
@@ -258,14 +258,12 @@ extension WorkerMachine {
         }
     }
 
-    private mutating func abandoned(_ counts: [SlotCount]) {
-        for abandoned in counts {
-            guard let index = partitions.index(ofSlot: abandoned.slot) else {
-                finishOrphans(of: abandoned.slot, abandoned.count)
-                continue
-            }
-            gate.returnJobs(index, jobs: abandoned.count)
+    private mutating func abandoned(_ given: SlotCount) {
+        if let index = partitions.index(ofSlot: given.slot) {
+            gate.returnJobs(index, jobs: given.count)
             partitions[index].shardGaveBack()
+        } else {
+            finishOrphans(of: given.slot, given.count)
         }
         checkRevocation()
     }

@@ -51,9 +51,8 @@ extension Shard {
             case .giveBackChange(let handle): discard(handle)
             case .abandoned(var given, let isLost):
                 if isLost { given.count += outcomes.abandon(partitionSlot: given.slot) }
-                report(.abandoned([given]))
+                report(.abandoned(given))
             case .drained(let count): report(.drained(count))
-            case .finished: finished()
             case .remove(let item, let key): remove(item, key)
             case .keep(let slot): keepInOwnMemory(slot)
             case .put(let slot): write(slot, machine.takeWriting())

@@ -29,6 +29,7 @@ extension Shard {
             outcomes.thaw(number, repeating: repeating, refused: refused)
         case .pass(let number): report(.passed(number))
         case .leaveResponses: report(.leftResponses(leaveResponses()))
+        case .finish: finished()
         default: break
         }
         askForTurnEnd()
@@ -52,7 +53,7 @@ extension Shard {
     }
 
     /// Ends the producer, because nothing is in memory any more.
-    func finished() {
+    private func finished() {
         outcomes.flushPending()
         let flush = flushToStore()
         let last = outcomes.stop()

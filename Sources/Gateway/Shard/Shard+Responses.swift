@@ -7,8 +7,6 @@ extension Shard {
     /// Ends a round, see ``ResponseRounds``. Returns the records that became much smaller since the last round.
     func leaveResponses() -> [ShrunkRecord] {
         guard !machine.hasEnded else { return [] }
-        // Records handed over before the request count as taken.
-        readAllRecords()
         waiting.leaveResponses { shrank($0, by: $1) }
         // A request whose content waits for the server's window reads the content from the job.
         var unsent: Set<UInt32> = []

@@ -123,7 +123,8 @@ extension Shard {
     }
 
     private func addStops(to trace: inout ShardTrace) {
-        if machine.figures.stoppedTopics > 0 || machine.figures.pausedTopics > 0 {
+        let figures = machine.figures
+        if figures.stoppedTopics > 0 || figures.pausedTopics > 0 {
             for number in 0..<UInt16(clamping: routes.count) {
                 guard let stop = machine.delivery.stop(ofTopic: number, at: now) else { continue }
                 trace.stops.append(
