@@ -14,13 +14,13 @@ import Testing
     @Test func retryWaitingInTheQueueExpires() throws {
         try withBed(simulator: { $0.faults = [.init(reason: .serviceUnavailable, share: 1)] }) { bed in
             let worker = try bed.worker {
-                $0.delivery.maxExpiration = .seconds(1)
+                $0.delivery.maxExpiration = .seconds(5)
                 // Allows a push now, and the next after a quarter of an hour.
                 $0.apps[0].ratePerSecond = 0.001
                 $0.apps[0].burst = 1
             }
             try bed.produce(1, seed: 201)
-            try eventually("the push is tried once") { worker.snapshot().totals.sent == 1 }
+            try eventually("the push is tried once") { bed.simulator.summary.requests == 1 }
             // Expiration 0 asks for a single attempt, at any time.
             try bed.produce(3, seed: 202) { push, _ in push.expiration = 0 }
             let outcomes = try bed.waitForOutcomes(1)
