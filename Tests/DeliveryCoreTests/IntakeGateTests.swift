@@ -216,15 +216,15 @@ import Testing
         #expect(drain(&gate) == [.resume(0)])
     }
 
-    @Test func batchOfLargeRecordsEndsAtTheByteLimit() {
+    @Test func batchMayTakeTheBytesThatAreLeft() {
         var gate = gate(bytes: 10_000)
-        gate.polled(10, bytes: 10_000)
-        #expect(gate.room(atMost: 64, at: 0) == 10)
+        #expect(gate.bytesLeft == 10_000)
         take(&gate, 0, 0..<3, bytes: 2_500)
-        #expect(gate.room(atMost: 64, at: 0) == 2)
-        // Smaller records make room again, but slowly.
-        for _ in 0..<50 { gate.polled(10, bytes: 100) }
-        #expect(gate.room(atMost: 64, at: 0) == 64)
+        #expect(gate.bytesLeft == 2_500)
+        gate.bytesHeld = 9_000
+        #expect(gate.bytesLeft == 1_000)
+        gate.bytesHeld = 11_000
+        #expect(gate.bytesLeft == 0)
     }
 
     @Test func tooMuchFetchedAheadPausesAllAtOnce() {

@@ -12,8 +12,8 @@
 /// - *store*, *allPaused*: the owner holds all partitions.
 /// - *refused*: a record of the partition can't get an outcome. The partition is paused until it ends.
 ///
-/// A partition's pauses and resumes alternate strictly, whatever the reasons do. The limit is exceeded by less than one
-/// batch of records.
+/// A partition's pauses and resumes alternate strictly, whatever the reasons do. The limit of bytes is exceeded by
+/// less than two records.
 ///
 /// Partitions are named by small numbers that the owner assigns and reuses. Pure: time is an argument, in nanoseconds
 /// of a monotonic clock. Each record costs O(1). Memory is allocated only when a partition is added or paused.
@@ -274,15 +274,13 @@ public struct IntakeGate: ~Copyable, Sendable {
             pauseForLimit()
             return 1
         }
-        let total = total
-        guard isAtLimit else {
-            let room = min(batch, limits.jobs - total.jobs)
-            // A batch of large records would exceed the limit by far.
-            return meanBytes > 0 ? min(room, max(1, (limits.bytes - total.bytes) / meanBytes)) : room
-        }
+        guard isAtLimit else { return min(batch, limits.jobs - total.jobs) }
         if stalledSince == nil { stalledSince = now }
         return 0
     }
+
+    /// Bytes that records polled now may take; 0 at the limit.
+    public var bytesLeft: Int { max(0, limits.bytes - total.bytes) }
 
     /// The gate gives no room, and nothing is paused for the limit yet.
     public var isStalled: Bool { stalledSince != nil }

@@ -257,6 +257,9 @@ public struct WorkerMachine: ~Copyable {
         return gate.room(atMost: batch, at: now)
     }
 
+    /// Bytes that the records of the next poll may take. At the limit a poll takes one record, for the events before it.
+    public var bytesLeft: Int { gate.bytesLeft }
+
     /// Takes a polled record.
     ///
     /// - Parameters:

@@ -201,8 +201,10 @@ final class Intake: TimerHandler, @unchecked Sendable {
             storeQueueBytes: store?.queuedBytes ?? 0, at: loop.now.nanoseconds)
         act()
         guard room > 0 else { return }
+        let bytesLeft = machine.bytesLeft
         isPolling = true
-        let count = consumer.poll(into: UnsafeMutableBufferPointer(rebasing: batch[..<room]))
+        let count = consumer.poll(
+            into: UnsafeMutableBufferPointer(rebasing: batch[..<room]), bytes: bytesLeft)
         isPolling = false
         if count > 0 {
             noteTimestamps(count)
@@ -219,7 +221,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         act()
         signalShards()
         // The descriptor stays silent until a poll finds the queue empty.
-        if count == room { recordsWakeup.signal() }
+        if count == room || count > 0 && bytes >= bytesLeft { recordsWakeup.signal() }
     }
 
     /// Wakes the consumer's fetching if it may have stopped.

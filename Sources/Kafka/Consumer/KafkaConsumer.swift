@@ -104,13 +104,15 @@ public final class KafkaConsumer {
     /// Takes one record from librdkafka at a time. In release 2.0.2, the batch call (`rkmessages_size` > 1) can lose
     /// records. Records are lost when the library pauses partitions during the call, as in every rebalance. See its
     /// CHANGELOG: 2.0.0 "known issues", fixed in 2.1.0. With one record per call nothing can be lost.
+    /// - Parameter bytes: counted bytes after which no further record is taken.
     public func poll(
-        into buffer: UnsafeMutableBufferPointer<ConsumedRecord>, timeoutMilliseconds: Int32 = 0
+        into buffer: UnsafeMutableBufferPointer<ConsumedRecord>, bytes: Int = .max,
+        timeoutMilliseconds: Int32 = 0
     ) -> Int {
         guard let queue else { return 0 }
-        var count = 0
+        var (count, left) = (0, bytes)
         var timeout = timeoutMilliseconds
-        while count < buffer.count {
+        while count < buffer.count, left > 0 || count == 0 {
             var taken: UnsafeMutablePointer<rd_kafka_message_t>?
             guard rd_kafka_consume_batch_queue(queue, timeout, &taken, 1) == 1, let message = taken else {
                 break
@@ -123,6 +125,9 @@ public final class KafkaConsumer {
                 message.pointee.rkt, message.pointee.partition, message.pointee.offset)
             {
                 buffer.initializeElement(at: count, to: ConsumedRecord(message))
+                if bytes != .max, count > 0 {
+                    left &-= buffer[count - 1].countedBytes(before: buffer[count])
+                }
                 count += 1
             } else {
                 rd_kafka_message_destroy(message)
