@@ -110,15 +110,28 @@ struct SwitchMachineTests {
         _ = machine.readToEnd()
         let pause = record(.all, id: 1)
         #expect(machine.change(pause) == [.log(pause, isOwn: true), .report, .produce(pause)])
-        #expect(machine.switches.pausesAll && machine.isUnkept(pause.id) && machine.unkept == [pause])
+        #expect(machine.switches.pausesAll && machine.isUnkept(.all) && machine.unkept == [pause])
         machine.keepFailed(pause, at: 5)
         #expect(machine.advance(to: 5) == [])
         #expect(machine.advance(to: 5 + SwitchMachine.retryInterval) == [.produce(pause)])
         #expect(machine.advance(to: .max - SwitchMachine.retryInterval) == [])
         machine.kept(pause)
-        #expect(!machine.isUnkept(pause.id) && machine.unkept == [])
+        #expect(!machine.isUnkept(.all) && machine.unkept == [])
         #expect(read(&machine, pause) == [])
         #expect(machine.switches.pausesAll)
+    }
+
+    /// A change that another change replaces before it is kept isn't kept before that one.
+    @Test func replacedChangeIsKeptWithItsSuccessor() {
+        var machine = SwitchMachine(.topic)
+        _ = machine.readToEnd()
+        let (first, second) = (record(.all, false, id: 1), record(.all, false, id: 2))
+        _ = machine.change(first)
+        _ = machine.change(second)
+        machine.kept(first, offset: 3)
+        #expect(machine.isUnkept(.all))
+        machine.kept(second, offset: 4)
+        #expect(!machine.isUnkept(.all))
     }
 
     /// Records that precede the worker's own change in the topic don't undo it.
@@ -255,7 +268,7 @@ struct SwitchMachineTests {
         let resume = record(.app("news"), false, id: 2)
         #expect(machine.change(resume) == [.log(resume, isOwn: true), .report, .write(resume)])
         machine.keepFailed(resume, at: 0)
-        #expect(machine.isUnkept(resume.id))
+        #expect(machine.isUnkept(.app("news")))
         #expect(machine.advance(to: SwitchMachine.retryInterval) == [.write(resume)])
         machine.kept(resume)
         #expect(machine.unkept == [])

@@ -96,10 +96,9 @@ public struct SwitchMachine: Sendable {
         }
     }
 
-    /// True until the change is kept, in the file or by Kafka.
-    public func isUnkept(_ id: String) -> Bool {
-        pending.values.contains { $0.record.id == id && !$0.isKept }
-    }
+    /// True until the scope's last change is kept, in the file or by Kafka. A change that was replaced before is as safe
+    /// as its successor.
+    public func isUnkept(_ scope: PauseScope) -> Bool { pending[scope].map { !$0.isKept } ?? false }
 
     /// True when the change can be made: all sending can always be paused, and everything can be resumed.
     public func hasRoom(for scope: PauseScope, isPaused: Bool) -> Bool {

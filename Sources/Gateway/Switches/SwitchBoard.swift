@@ -68,7 +68,7 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
 
     /// An operator who waits for a change to be kept.
     private struct Answer {
-        var id: String
+        var scope: PauseScope
         var until: MonotonicTime
         var give: @Sendable (SwitchChange) -> Void
     }
@@ -177,7 +177,7 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
                         refusal: "\(most) scopes have switches already; pause an app or all sending instead"))
             }
             perform(machine.change(record))
-            answers.append(Answer(id: record.id, until: loop.now + Self.patience, give: completion))
+            answers.append(Answer(scope: scope, until: loop.now + Self.patience, give: completion))
             giveAnswers()
         }
         if !isAccepted {
@@ -199,7 +199,7 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
             producer = nil
             for answer in answers {
                 answer.give(
-                    SwitchChange(status: status, isKept: !machine.isUnkept(answer.id), refusal: nil))
+                    SwitchChange(status: status, isKept: !machine.isUnkept(answer.scope), refusal: nil))
             }
             answers = []
             consumer?.close()
@@ -290,7 +290,7 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     private func giveAnswers() {
         guard !answers.isEmpty else { return }
         answers.removeAll { answer in
-            let isKept = !machine.isUnkept(answer.id)
+            let isKept = !machine.isUnkept(answer.scope)
             guard isKept || loop.now >= answer.until else { return false }
             answer.give(SwitchChange(status: status, isKept: isKept, refusal: nil))
             return true
