@@ -61,6 +61,7 @@ final class BrokerFaults {
     private func cutOff(_ process: SimulatedProcess) -> UInt64 {
         let length = UInt64(scene.draw(100...30_000)) * 1_000_000
         kafka.cutOff(process, until: scene.scheduler.now + length)
+        scene.auditor.cutOff(process, until: scene.scheduler.now + length)
         return length
     }
 

@@ -13,6 +13,8 @@ struct LogWatch: LogHandler, @unchecked Sendable {
         case catchUpCut(partition: Int32, readTo: Int64)
         /// A worker ends without its last commit, and jobs with outcomes are processed again.
         case commitLeftOut
+        /// Kafka takes a record in no form, and its partition waits for a restart of the worker.
+        case partitionStopped
     }
 
     init(_ next: any LogHandler, seen: @escaping (Line) -> Void) {
@@ -46,6 +48,9 @@ struct LogWatch: LogHandler, @unchecked Sendable {
         }
         if event.level == .error, "\(event.message)".hasPrefix("the last offsets are not committed") {
             seen(.commitLeftOut)
+        }
+        if event.level == .error, "\(event.message)".hasPrefix("a partition stopped") {
+            seen(.partitionStopped)
         }
         if event.level >= next.logLevel { next.log(event: event) }
     }

@@ -30,6 +30,8 @@ final class WorkerAuditor {
     private var lostBelow: [Int32: Int64] = [:]
     /// Worker that has each partition.
     private var owners: [Owner] = []
+    /// Processes without Kafka, with the nanoseconds until which they have none.
+    private var cutOffs: [(process: SimulatedProcess, until: UInt64)] = []
     /// Number of assignments so far.
     private var assignments = 0
     /// Push of each identity that its device shows.
@@ -174,7 +176,8 @@ final class WorkerAuditor {
             // Otherwise sockets may have taken nothing for long.
             if slowLinks.isEmpty { report(.oneOwner, "worker \(host) begins requests without a permit") }
         case .catchUpCut(let partition, let readTo): newest.catchUpCut(partition, readTo: readTo)
-        case .commitLeftOut: hostDisturbances[host].add(at: scheduler.now, nanoseconds: 0, forgets: false)
+        case .commitLeftOut, .partitionStopped:
+            hostDisturbances[host].add(at: scheduler.now, nanoseconds: 0, forgets: false)
         }
     }
 
@@ -300,8 +303,10 @@ final class WorkerAuditor {
             if job.due > now + scenario.clockDeviation {
                 report(.waits, "job \(number) arrives before its time")
             }
-            checkOwner(push)
-            if !job.isExempt { checkEnded(number, job, attempt) }
+            if !isUninformed(push) {
+                checkOwner(push)
+                if !job.isExempt { checkEnded(number, job, attempt) }
+            }
             checkPresence(number, job, attempt)
         }
         requests.received(number, attempt, records, calmSince: disturbances.until)
@@ -319,6 +324,16 @@ final class WorkerAuditor {
             push.topic == job.topic && push.collapse == job.collapse && push.priority == job.priority
             && (job.identifier < 0 || push.identifier == "\(WorkerJob.identifier(job.identifier))")
         if !isSame || isLonger { report(.rightOutcome, "job \(push.job) is sent as \(push)") }
+    }
+
+    /// A process has no Kafka for a while.
+    func cutOff(_ process: SimulatedProcess, until time: UInt64) { cutOffs.append((process, time)) }
+
+    /// Whether the push's process may not know yet that it has lost the partition. When Kafka is back, records may reach
+    /// the process before the answer to its heartbeat.
+    private func isUninformed(_ push: SimulatedAPNS.Push) -> Bool {
+        owners[Int(records[push.job].partition)].process !== push.process
+            && cutOffs.contains { $0.process === push.process && scheduler.now < $0.until + Self.second }
     }
 
     /// A process that has lost a partition sends nothing of it. What was sent before arrives within two seconds.

@@ -56,6 +56,8 @@ struct WorkerScenario {
     var faults: [WorkerFault]
     /// Most bytes of a record in the topic of dead letters; nil: Kafka's default.
     var deadLetterBytes: Int?
+    /// Nanoseconds after which the topic has that limit. Workers that have started before don't know the limit.
+    var deadLetterBytesAfter: UInt64 = 0
     /// Seconds after which producers give a record up; nil: as workers do by default.
     var deliveryTimeout: Int?
     /// Bounds of workers, many of them much smaller than in production.
@@ -97,7 +99,10 @@ struct WorkerScenario {
         let share = [100, 300, 1000][draw(0...2)]
         for policy in WorkerPolicy.allCases where draw(0...999) < share { policies[policy] = draw(30...500) }
         // A worker that is at its limit reads no device events: what waits for them ends with its expiration.
-        if !mode.hasStore, maxInFlight < 200 { (policies[.holds], policies[.confirmations]) = (nil, nil) }
+        maxInFlightBytes = draw(0...3) == 0 ? draw(1 << 16...1 << 17) : nil
+        if !mode.hasStore, maxInFlight < 200 || maxInFlightBytes != nil {
+            (policies[.holds], policies[.confirmations]) = (nil, nil)
+        }
         inFlightPerDevice = draw(0...1) == 0 ? 16 : draw(1...6)
         pendingPerDevice = draw(0...3) == 0 ? draw(4...30) : 128
         maxAttempts = draw(0...3) == 0 ? draw(2...8) : nil
@@ -109,8 +114,8 @@ struct WorkerScenario {
             draw(0...1) == 0
             ? WorkerFault.allCases
             : (0..<draw(1...3)).map { _ in WorkerFault.allCases.randomElement(using: &scheduler.random)! }
-        maxInFlightBytes = draw(0...3) == 0 ? draw(1 << 16...1 << 18) : nil
         deadLetterBytes = draw(0...2) == 0 ? draw(3072...6144) : nil
+        if draw(0...1) == 0 { deadLetterBytesAfter = pace * UInt64(draw(0...100)) }
         deliveryTimeout = mode != .transactions && draw(0...2) == 0 ? draw(2...12) : nil
         invalidPerMille = draw(0...2) == 0 ? draw(1...50) : 0
         laterPerMille = mode.hasStore ? [200, 500][draw(0...1)] : 50

@@ -105,7 +105,7 @@ final class WorkerService {
     private func encode(_ record: EncodedJob, _ job: WorkerJob) -> EncodedJob {
         var record = record
         if scenario.maxInFlightBytes != nil, chance(500) {
-            record.headers.append(("note", [UInt8](repeating: 120, count: draw(500...6000))))
+            record.headers.append(("note", [UInt8](repeating: 120, count: draw(500...20_000))))
         }
         guard job.kind != .invalid, !record.headers.isEmpty, record.headers[0].name != "content-type",
             chance(200)

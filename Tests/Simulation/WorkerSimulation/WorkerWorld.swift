@@ -57,10 +57,15 @@ final class WorkerWorld {
         kafka = KafkaCluster(scheduler, settings)
         kafka.createTopic(Self.jobsTopic, partitions: scenario.partitions)
         kafka.createTopic(Self.outcomes, partitions: 2)
-        kafka.createTopic(
-            Self.deadLetters, partitions: 1,
-            configuration: scenario.deadLetterBytes.map { [(name: "max.message.bytes", value: "\($0)")] }
-                ?? [])
+        kafka.createTopic(Self.deadLetters, partitions: 1)
+        if let bytes = scenario.deadLetterBytes {
+            let limit = { [kafka] in kafka.configure(Self.deadLetters, "max.message.bytes", "\(bytes)") }
+            if scenario.deadLetterBytesAfter == 0 {
+                limit()
+            } else {
+                scheduler.schedule(after: scenario.deadLetterBytesAfter, limit)
+            }
+        }
         if hasSwitchesTopic {
             kafka.createTopic(
                 Self.changelog, partitions: scenario.partitions,
@@ -86,6 +91,7 @@ final class WorkerWorld {
             let configuration = try configuration(number, files)
             hosts.append(
                 WorkerHost(number: number, configuration, scenario.bounds, scheduler) { [unowned self] in
+                    if case .partitionStopped = $0 { restart(number) }
                     auditor.logged($0, host: number)
                 })
         }
@@ -202,19 +208,25 @@ final class WorkerWorld {
         for _ in 0..<draw(1...4) where chance(600) { service.produceOne() }
     }
 
-    /// Checks that workers hold no more bytes than they may, beside what one poll may bring.
+    /// Restarts a worker whose partition has stopped, as the runbook says.
+    private func restart(_ number: Int) {
+        scheduler.schedule(after: Self.second) { [unowned self] in hosts[number].requestStop() }
+    }
+
+    /// Checks that workers hold no more bytes than they may.
     private func checkMemory() {
         guard let limit = scenario.maxInFlightBytes else { return }
         for host in hosts {
             let bytes = kafka.liveBytes(of: host.process)
-            if bytes > limit + Self.bytesOfAPoll {
+            if bytes > limit + Self.bytesOfRecords {
                 broken(
                     .bounded, "worker \(host.number) holds \(bytes) bytes of records, and may hold \(limit)")
             }
         }
     }
 
-    private static let bytesOfAPoll = 1 << 18
+    /// Bytes of the two records by which a worker exceeds its limit, at most.
+    private static let bytesOfRecords = 1 << 16
 
     /// Starts workers that have ended.
     private func attend() {

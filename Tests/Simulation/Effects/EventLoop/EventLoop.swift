@@ -162,15 +162,9 @@ public final class EventLoop: @unchecked Sendable {
         isOnStack = true
         wakesAt = .max
         refreshNow()
-        let ready = ready
-        self.ready.removeAll(keepingCapacity: true)
-        for slot in ready { slots[slot].isQueued = false }
-        for slot in ready {
-            let readiness = reported(slot)
-            guard !readiness.isEmpty, let handler = slots[slot].handler else { continue }
-            handler.ready(readiness)
-            if !hasEnded { readinessChanged(slot) }
-        }
+        // Other threads may signal after the loop has asked the kernel, and before it takes its inbox.
+        let isLate = !inbox.isEmpty && !ready.isEmpty && scheduler.below(8) == 0
+        if !isLate { handleReadiness() }
         runInbox()
         while !hasEnded, let (id, handler) = timers.popDue(now: now.nanoseconds) { handler.timerFired(id) }
         var index = 0
@@ -208,6 +202,18 @@ public final class EventLoop: @unchecked Sendable {
     }
 
     // MARK: Inside
+
+    private func handleReadiness() {
+        let ready = ready
+        self.ready.removeAll(keepingCapacity: true)
+        for slot in ready { slots[slot].isQueued = false }
+        for slot in ready {
+            let readiness = reported(slot)
+            guard !readiness.isEmpty, let handler = slots[slot].handler else { continue }
+            handler.ready(readiness)
+            if !hasEnded { readinessChanged(slot) }
+        }
+    }
 
     private func runInbox() {
         let work = inbox

@@ -171,9 +171,10 @@ public final class Scheduler: @unchecked Sendable {
         isEnding = false
         idle = []
         for loop in loops { loop.kill() }
-        events = Heap()
-        parts = [:]
-        descriptors = [:]
+        // What is dropped may close descriptors in turn.
+        let dropped = (events, parts, descriptors)
+        (events, parts, descriptors) = (Heap(), [:], [:])
+        withExtendedLifetime(dropped) {}
     }
 
     // MARK: Threads
@@ -293,7 +294,11 @@ public final class Scheduler: @unchecked Sendable {
 
     public func readiness(of descriptor: Int32) -> Readiness { descriptors[descriptor]?.readiness ?? [] }
 
-    public func closeDescriptor(_ descriptor: Int32) { descriptors[descriptor] = nil }
+    public func closeDescriptor(_ descriptor: Int32) {
+        // The loop that watched it may end with that, and close others.
+        let closed = descriptors.removeValue(forKey: descriptor)
+        withExtendedLifetime(closed) {}
+    }
 
     /// - Returns: false if the descriptor is closed.
     func watch(_ descriptor: Int32, _ watch: (loop: EventLoop, slot: Int)?) -> Bool {

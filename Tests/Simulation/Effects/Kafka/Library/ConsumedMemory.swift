@@ -7,7 +7,7 @@ final class ConsumedMemory {
     var records = 0
     var copies = 0
     var responses = 0
-    /// Bytes of the records, headers included.
+    /// Bytes of the records that have left clients' queues, headers included.
     var bytes = 0
 
     init(_ process: SimulatedProcess?) { self.process = process }
@@ -27,7 +27,7 @@ extension KafkaCluster {
         memories.reduce(0) { $1.process?.isAlive == false ? $0 : $0 + $1[keyPath: count] }
     }
 
-    /// Bytes of a process's consumed records that aren't destroyed.
+    /// Bytes of the records that a process has taken from its clients' queues and hasn't destroyed.
     public func liveBytes(of process: SimulatedProcess?) -> Int {
         memories.first { $0.process === process }?.bytes ?? 0
     }

@@ -17,6 +17,9 @@ final class MessageMemory {
         if isResponse { owner.responses += 1 }
     }
 
+    /// Bytes of a stored record, headers included.
+    func bytes(of record: Int) -> Int { world.records[record].contentBytes }
+
     deinit {
         start.deallocate()
         if isResponse { owner.responses -= 1 }
@@ -31,7 +34,10 @@ struct Message {
     var memory: Unmanaged<MessageMemory>?
     /// Parsed headers; nil before.
     var headers: OpaquePointer?
+    /// Whether the message is of a fetch response.
     var isConsumed: Bool
+    /// Whether the message has left the client's queue.
+    var isTaken = false
     var status = RD_KAFKA_MSG_STATUS_PERSISTED
 
     typealias Pointer = UnsafeMutablePointer<Message>
@@ -69,9 +75,17 @@ struct Message {
                 record: record, memory: .passRetained(memory), isConsumed: isConsumed))
         if isConsumed {
             memory.owner.records += 1
-            memory.owner.bytes += stored.contentBytes
         }
         return pointer
+    }
+
+    /// Notes that a message leaves its client's queue.
+    static func take(_ pointer: Pointer) {
+        guard pointer.pointee.isConsumed else { return }
+        pointer.pointee.isTaken = true
+        pointer.pointee.memory?._withUnsafeGuaranteedRef {
+            $0.owner.bytes += $0.bytes(of: pointer.pointee.record)
+        }
     }
 
     /// Makes a message that is an error.
@@ -98,7 +112,7 @@ struct Message {
             if pointer.pointee.isConsumed {
                 memory._withUnsafeGuaranteedRef {
                     $0.owner.records -= 1
-                    $0.owner.bytes -= $0.world.records[pointer.pointee.record].contentBytes
+                    if pointer.pointee.isTaken { $0.owner.bytes -= $0.bytes(of: pointer.pointee.record) }
                 }
             }
             memory.release()

@@ -48,6 +48,7 @@ func rd_kafka_consume_batch_queue(
         guard timeout == 0 || client.world.wait(timeout, { client.hasWork }) else { break }
         while let operation = client.next() {
             guard let message = client.serve(operation) else { continue }
+            Message.take(message)
             rkmessages.pointee = message.asMessage
             return 1
         }

@@ -193,7 +193,10 @@ final class KafkaModel {
     /// Returns the nanoseconds that a request or an answer is under way.
     @inline(__always)
     func drawDelay() -> UInt64 {
-        if isSlow || draw.chance(configuration.slowPerMille) { return drawn(configuration.slowDelay) }
+        let slow = configuration.slowDelay
+        if isSlow { return drawn(slow) }
+        // Request and answer together take less than workers wait for their last commit.
+        if draw.chance(configuration.slowPerMille) { return drawn(slow.lowerBound...slow.upperBound / 4) }
         return drawn(configuration.delay)
     }
 
