@@ -39,7 +39,7 @@ final class RequestAuditor {
 
     /// A pause for which APNs has asked.
     private struct Pause {
-        /// The request whose answer began the pause.
+        /// The request whose answer set the pause's end.
         var cause: WorkerJob.Attempt
         /// Nanoseconds of its end.
         var until: UInt64
@@ -318,11 +318,10 @@ final class RequestAuditor {
     }
 
     private func begin(_ pause: inout Pause, _ attempt: WorkerJob.Attempt, _ seconds: Int) {
-        if pause.until <= now {
-            pause.cause = attempt
-            pause.isSure = now > pause.endedAt + Self.transport
-        }
-        pause.until = max(pause.until, now + UInt64(seconds) * Self.second)
+        if pause.until <= now { pause.isSure = now > pause.endedAt + Self.transport }
+        let until = now + UInt64(seconds) * Self.second
+        guard until > pause.until else { return }
+        (pause.cause, pause.until) = (attempt, until)
     }
 
     private func end(_ pause: inout Pause) {
@@ -333,7 +332,7 @@ final class RequestAuditor {
     private func pausePool(_ job: WorkerJob, _ attempt: WorkerJob.Attempt, _ seconds: Int) {
         var pause = poolPauses[attempt.run] ?? .none(attempt)
         // The worker may have read this answer before the end of the pause, or after it.
-        if max(pause.until, now) - min(pause.until, now) < Self.transport { pause.isSure = false }
+        let isAtEnd = max(pause.until, now) - min(pause.until, now) < Self.transport
         if pause.until > now {
             let isLater = now > pause.cause.answeredAt + Self.second / 2 + Self.transport
             pause.isTotal = pause.isTotal || job.priority == 10 && isLater
@@ -341,6 +340,7 @@ final class RequestAuditor {
             (pause.isTotal, pause.lastProbe) = (false, now)
         }
         begin(&pause, attempt, seconds)
+        if isAtEnd { pause.isSure = false }
         poolPauses[attempt.run] = pause
     }
 }
