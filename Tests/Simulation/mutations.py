@@ -57,7 +57,7 @@ def mutate(mutations):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    schemata.add_arguments(parser, seeds=300)
+    schemata.add_arguments(parser, seeds=2000)
     parser.add_argument("--only", type=int, help="run this mutation alone")
     parser.add_argument("--first", type=int, default=1, help="the first mutation to run")
     arguments = parser.parse_args()

@@ -48,8 +48,6 @@ final class WorkerAuditor {
 
     private struct Owner {
         var process: SimulatedProcess?
-        /// Process that had the partition before; nil: none had it.
-        var former: SimulatedProcess?
         var run: WorkerRun?
         /// Nanoseconds since which the auditor has known.
         var since: UInt64
@@ -69,8 +67,6 @@ final class WorkerAuditor {
     private static let aftermath = 30 * second
     /// Nanoseconds in which a worker removes a push from its store whose offset the group has.
     private static let settling = 10 * second
-    /// Milliseconds after which a worker knows that it has lost its partitions.
-    private static let sessionTimeout: Int64 = 10_000
     /// Milliseconds that a request may take to APNs.
     private static let transport: Int64 = 100
 
@@ -212,12 +208,11 @@ final class WorkerAuditor {
             if owners.count > partition, owners[partition].process === process, owners[partition].run == run {
                 continue
             }
-            let before = owners.count > partition ? owners[partition].process : nil
-            let isSame = owners.count > partition && before === process
+            let isSame = owners.count > partition && owners[partition].process === process
             assignments += 1
             let owner = Owner(
-                process: process, former: isSame ? owners[partition].former : before,
-                run: run, since: isSame ? owners[partition].since : scheduler.now, assignment: assignments)
+                process: process, run: run, since: isSame ? owners[partition].since : scheduler.now,
+                assignment: assignments)
             if owners.count > partition { owners[partition] = owner } else { owners.append(owner) }
         }
     }
@@ -522,7 +517,7 @@ final class WorkerAuditor {
     }
 
     /// An outcome is visible. Returns a line for the trace.
-    func sawOutcome(_ record: KafkaCluster.Record) -> String {
+    func sawOutcome(_ record: KafkaCluster.Record, _ kafka: KafkaCluster) -> String {
         guard let outcome = record.value?.withUnsafeBytes({ OutcomeSummary(json: $0) }),
             let found = records.numbers(outcome.partition, Int64(outcome.offset)), let number = found.last
         else {
@@ -533,7 +528,7 @@ final class WorkerAuditor {
         if let problem = problem(outcome, number) {
             report(.rightOutcome, "job \(number) ends as \(outcome.kind.name), and \(problem)")
         }
-        checkProducer(record, number)
+        checkProducer(record, number, kafka)
         let kind = "\(outcome.kind.name)\(outcome.cause.map { ", \($0)" } ?? "")"
         kinds[kind, default: 0] += 1
         saw(number)
@@ -548,17 +543,17 @@ final class WorkerAuditor {
         return "one of the jobs \(numbers) ends"
     }
 
-    /// A process that has lost a partition produces no outcome of it, once it can know.
-    private func checkProducer(_ record: KafkaCluster.Record, _ number: Int) {
-        let owner = owners[Int(records[number].partition)]
-        guard scenario.mode != .transactions, let process = record.process, let other = owner.process,
-            process === owner.former
+    /// A process that has given a partition up produces no outcome of it, once its shards know.
+    private func checkProducer(_ record: KafkaCluster.Record, _ number: Int, _ kafka: KafkaCluster) {
+        let partition = records[number].partition
+        guard scenario.mode != .transactions, let process = record.process,
+            let leftAt = kafka.leftAt(partition, by: process), process.suspendedUntil < leftAt
         else { return }
-        let since = Int64(owner.since / 1_000_000) + scheduler.wallMilliseconds
-        guard record.timestamp > since + Self.sessionTimeout + scenario.clockDeviation else { return }
+        let left = Int64(leftAt / 1_000_000) + scheduler.wallMilliseconds
+        guard record.timestamp > left + 1000 + scenario.clockDeviation else { return }
         report(
             .oneOwner,
-            "\(process.name) produces the outcome of job \(number), whose partition \(other.name) has")
+            "\(process.name) produces the outcome of job \(number), and has given partition \(partition) up")
     }
 
     /// Returns what contradicts an outcome; nil: nothing does.

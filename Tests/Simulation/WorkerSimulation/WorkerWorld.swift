@@ -299,7 +299,8 @@ final class WorkerWorld {
             if case .open = record.state { break }
             next[partition] = Int(record.offset) + 1
             guard case .committed = record.state else { continue }
-            let end = topic == Self.deadLetters ? auditor.sawDeadLetter(record) : auditor.sawOutcome(record)
+            let end =
+                topic == Self.deadLetters ? auditor.sawDeadLetter(record) : auditor.sawOutcome(record, kafka)
             note(end)
         }
         read[topic] = next

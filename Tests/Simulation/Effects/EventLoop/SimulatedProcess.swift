@@ -7,7 +7,7 @@ public final class SimulatedProcess: @unchecked Sendable {
     public var wallDeviation: Int64 = 0
     public private(set) var isAlive = true
     /// Time at which a suspended process runs again; 0 for one that isn't suspended.
-    private(set) var suspendedUntil: UInt64 = 0
+    public private(set) var suspendedUntil: UInt64 = 0
     /// Weak, because a loop that was never started ends with its owner.
     private struct Member { weak var loop: EventLoop? }
     private var members: [Member] = []

@@ -9,6 +9,7 @@ extension KafkaClient {
     func read(_ starts: [(partition: TopicPartition, start: StartOffset)]) {
         if state.pending == .assign, isEventServed { model.accept(id) }
         for (partition, start) in starts {
+            left[partition.partition] = nil
             guard let log = world.log(partition) else {
                 missing.append((partition, start))
                 operations.append(
@@ -51,6 +52,7 @@ extension KafkaClient {
         for place in places {
             model.stopReading(id, model.logs[place].topic, model.logs[place].partition)
         }
+        for partition in partitions { left[partition.partition] = world.scheduler.now }
         dropMessages(places.contains)
         missing.removeAll { partitions.contains($0.partition) }
         if departure == .revoking {

@@ -68,6 +68,8 @@ final class KafkaClient {
     /// Whether the owner knows of the group's event that awaits an answer.
     var isEventServed = false
     var departure = Departure.none
+    /// Nanoseconds at which the owner has given up partitions that it doesn't read now.
+    var left: [Int32: UInt64] = [:]
     /// Partitions that don't exist, to be read once they do.
     var missing: [(partition: TopicPartition, start: StartOffset)] = []
     /// By place: reading and position whose end was reported, and the reader's resets that were.

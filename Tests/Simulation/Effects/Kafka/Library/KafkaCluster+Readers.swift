@@ -16,6 +16,12 @@ extension KafkaCluster {
         }.joined(separator: "; ")
     }
 
+    /// Nanoseconds at which a process gave a jobs partition up, and no longer reads it; nil: it reads the partition, or
+    /// never did.
+    public func leftAt(_ partition: Int32, by process: SimulatedProcess) -> UInt64? {
+        clients.last { $0.subscribes && $0.process === process }?.left[partition]
+    }
+
     /// Process of the group's member that has a jobs partition, as the coordinator knows; nil: no member has it.
     public func owner(of partition: Int32) -> SimulatedProcess? {
         model.group.members.first { $0.assignment.contains(Int(partition)) }

@@ -216,14 +216,14 @@ extension KafkaModel {
     func expireRecords(_ client: Client, _ place: Int) {
         client.queues[place].hasExpiry = false
         let state = client.queues[place].state
-        // The others have a leader.
+        // The others reach their leader.
         guard state == .blocked || state == .unanswered || state == .unregistered else { return }
         var index = 0
         let sent = client.queues[place].sent
         let judged = client.queues[place].judged
         // The next batch is appended late as a whole, or not at all.
         let isLate =
-            client.transactional == nil && state == .blocked
+            client.transactional == nil && state == .blocked && logs[place].isAway
             && draw.chance(configuration.lateAppendPerMille)
         while let first = client.queues[place].records.first, first.deadline <= now {
             _ = client.queues[place].records.popFirst()
@@ -272,10 +272,26 @@ extension KafkaModel {
     private func leaderGone(_ log: KafkaLog) {
         let place = place(log.topic, log.partition)
         for client in clients where client.producer.exists && !client.isDead {
-            guard client.queues[place].state == .acknowledging else { continue }
-            client.queues[place].state = .unanswered
-            client.queues[place].epoch &+= 1
+            if client.queues[place].state == .acknowledging { loseAnswer(client, place) }
+        }
+    }
+
+    private func loseAnswer(_ client: Client, _ place: Int) {
+        client.queues[place].state = .unanswered
+        client.queues[place].epoch &+= 1
+        watchExpiry(client, place)
+    }
+
+    /// A batch on its way to or from a client without network, or the answer to the batch, is lost.
+    func loseBatch(_ client: Client, _ place: Int, _ epoch: Int32) {
+        guard client.queues[place].epoch == epoch, !client.isDead else { return }
+        switch client.queues[place].state {
+        case .sending:
+            client.queues[place].state = .blocked
+            client.queues[place].sent = max(client.queues[place].sent, batchCount(client, place))
             watchExpiry(client, place)
+        case .acknowledging: loseAnswer(client, place)
+        case .idle, .blocked, .unanswered, .unregistered: break
         }
     }
 

@@ -144,7 +144,11 @@ final class KafkaModel {
 
     private func happen(_ timer: KafkaTimers.Timer) {
         if timer.client >= 0, timer.kind.isOfNetwork, clients[Int(timer.client)].isCutOff {
-            return clients[Int(timer.client)].deferred.append(timer)
+            let client = clients[Int(timer.client)]
+            switch timer.kind {
+            case .batchArrives, .batchAcknowledged: return loseBatch(client, Int(timer.place), timer.epoch)
+            default: return client.deferred.append(timer)
+            }
         }
         if timer.client >= 0, timer.kind.isOfClient {
             let client = clients[Int(timer.client)]
@@ -254,27 +258,27 @@ final class KafkaModel {
         let client = clients[id]
         guard client.isStopped else { return }
         client.isStopped = false
-        resumeTimers(client)
-        guard client.producer.exists else { return }
-        for place in client.queues.indices where !logs[place].isAway && !client.queues[place].records.isEmpty
-        {
-            resumeQueue(client, place)
-        }
+        resumeWork(client)
     }
 
-    /// Everything on its way to or from the client waits until the network is back.
+    /// Everything on its way to or from the client waits until the network is back. Records time out meanwhile.
     func setCutOff(_ id: ClientID, _ isCutOff: Bool) {
         clients[id].isCutOff = isCutOff
-        if !isCutOff, clients[id].isRunning { resumeTimers(clients[id]) }
+        if !isCutOff, clients[id].isRunning { resumeWork(clients[id]) }
     }
 
-    private func resumeTimers(_ client: Client) {
+    private func resumeWork(_ client: Client) {
         let deferred = client.deferred
         client.deferred = []
         for timer in deferred {
             timers.add(
                 timer.kind, at: now, client: client.id, place: Int(timer.place), epoch: timer.epoch,
                 subject: timer.subject)
+        }
+        guard client.producer.exists else { return }
+        for place in client.queues.indices where !logs[place].isAway && !client.queues[place].records.isEmpty
+        {
+            resumeQueue(client, place)
         }
     }
 
