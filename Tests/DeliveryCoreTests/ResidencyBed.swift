@@ -45,11 +45,12 @@ final class ResidencyBed {
 
     /// Creates a record of the device, whose handle is its offset.
     static func record(
-        _ offset: Int64, in partition: UInt16 = 0, isPush: Bool = true, look: PresenceLook = .nowhere
+        _ offset: Int64, in partition: UInt16 = 0, isPush: Bool = true, isReplay: Bool = false,
+        look: PresenceLook = .nowhere
     ) -> DeferredRecord {
         DeferredRecord(
             handle: UInt32(offset), device: device, place: place(offset, in: partition), look: look,
-            isPush: isPush)
+            isPush: isPush, isReplay: isReplay)
     }
 
     /// Makes a record wait for the device.

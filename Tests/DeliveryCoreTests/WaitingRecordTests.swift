@@ -19,6 +19,24 @@ import Testing
         #expect(bed.actions() == [.proceed(160)])
     }
 
+    /// The store's item is a push that was complete before, so its record outdates the older one without the item.
+    @Test func completePushOutdatesTheOlderOneThatWaitedForTheDevice() {
+        let bed = ResidencyBed(stored: [150])
+        bed.residency.hasRead(0, through: 200)
+        let wasAwaited = bed.residency.isAwaited(ResidencyBed.device)
+        bed.waits(ResidencyBed.record(100))
+        let isAwaited = bed.residency.isAwaited(ResidencyBed.device)
+        #expect(!wasAwaited && isAwaited)
+        bed.waits(ResidencyBed.record(150, isPush: false, isReplay: true))
+        #expect(bed.requestLoads() == [ResidencyBed.request()])
+        #expect(bed.load([150]) == [])
+        #expect(bed.actions() == [.proceed(100), .proceed(150)])
+        // The item itself is restored once the older push is in memory.
+        #expect(bed.requestLoads() == [ResidencyBed.request()])
+        #expect(bed.load([150]) == [150])
+        #expect(bed.actions() == [])
+    }
+
     @Test func restOfAPartlyLoadedDeviceIsLoadedOnceThereIsRoom() {
         let bed = ResidencyBed(stored: [50, 60], room: 1)
         bed.waits(ResidencyBed.record(100, isPush: false))

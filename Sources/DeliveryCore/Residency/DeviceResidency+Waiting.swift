@@ -75,14 +75,17 @@ extension DeviceResidency {
         return look != .nowhere && limits.hasStore && !delivery.knowsPresence(of: device)
     }
 
+    /// Returns true when events wait for the device, or may soon.
+    @inline(__always)
+    func isAwaited(_ device: DeviceKey) -> Bool { !loads.isEmpty && loads[device] != nil }
+
     /// Returns true when an event of a device has to wait: some items aren't in memory, or other events wait for the
     /// device.
     @inline(__always)
     public func mustDefer(
         _ device: DeviceKey, _ look: PresenceLook, _ delivery: borrowing DeliveryMachine
     ) -> Bool {
-        if !loads.isEmpty, loads[device] != nil { return true }
-        return mustLoad(device, look, delivery)
+        isAwaited(device) || mustLoad(device, look, delivery)
     }
 
     /// Does the same for a record that may concern another device as well.
@@ -312,7 +315,10 @@ extension DeviceResidency {
         switch event {
         case .record(let record):
             if let other = record.otherDevice, waits(device, for: other, delivery) { return endResuming() }
-            if let skipped = load.skipped[record.place.partitionSlot], skipped <= record.place.offset {
+            // A push that was complete before takes no part in the order of the items.
+            if !record.isReplay, let skipped = load.skipped[record.place.partitionSlot],
+                skipped <= record.place.offset
+            {
                 queueAgain(device, needsItems: true)
                 return endResuming()
             }

@@ -67,16 +67,18 @@ public struct DeferredRecord: Equatable, Sendable {
     public var place: RecordPlace
     /// Partitions to search for the device's presence, when the record needs it.
     public var look: PresenceLook
-    /// True for a push; false for a cancel or device event.
+    /// True for a push; false for a cancel, a device event, or a push that was complete before.
     public var isPush: Bool
     /// True when the record reports that the device is online, and nothing else.
     public var isReturn: Bool
+    /// True for a push that was complete before, and only outdates older ones.
+    public var isReplay: Bool
     /// Device of a token change's new token; nil unless it is another device and belongs to this shard.
     public var otherDevice: DeviceKey?
 
     public init(
         handle: UInt32 = 0, device: DeviceKey, place: RecordPlace, look: PresenceLook, isPush: Bool,
-        isReturn: Bool = false, otherDevice: DeviceKey? = nil
+        isReturn: Bool = false, isReplay: Bool = false, otherDevice: DeviceKey? = nil
     ) {
         self.handle = handle
         self.device = device
@@ -84,6 +86,7 @@ public struct DeferredRecord: Equatable, Sendable {
         self.look = look
         self.isPush = isPush
         self.isReturn = isReturn
+        self.isReplay = isReplay
         self.otherDevice = otherDevice
     }
 }

@@ -51,6 +51,14 @@ extension ShardMachine {
         return waits(DeferredRecord(device: device, place: place, look: look, isPush: true))
     }
 
+    /// Does the same for a push that was complete before. The push follows the older ones that wait for its device,
+    /// because it outdates them.
+    public mutating func mustWait(replay device: DeviceKey, _ place: RecordPlace) -> UInt32? {
+        guard residency.isAwaited(device) else { return nil }
+        return waits(
+            DeferredRecord(device: device, place: place, look: .nowhere, isPush: false, isReplay: true))
+    }
+
     private static func look(_ place: RecordPlace, _ mode: DeliveryMode) -> PresenceLook {
         mode == .accept ? .nowhere : .partition(place.partitionSlot)
     }

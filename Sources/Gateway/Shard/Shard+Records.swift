@@ -67,15 +67,16 @@ extension Shard {
         }
         switch job {
         case .push(let push):
-            // Waits for nothing: the store's item of the same record would take its place.
-            if incoming.isReplay { return outdate(by: push, incoming) }
             if !isLoaded,
-                let handle = machine.mustWait(push: incoming.device, incoming.place, push.delivery)
+                let handle = incoming.isReplay
+                    ? machine.mustWait(replay: incoming.device, incoming.place)
+                    : machine.mustWait(push: incoming.device, incoming.place, push.delivery)
             {
                 waiting.keep(.record(incoming), under: handle)
                 askForTurnEnd()
                 return push.release()
             }
+            if incoming.isReplay { return outdate(by: push, incoming) }
             accept(push, incoming, source)
         case .control(let control):
             if !isLoaded, let handle = mustWait(control, incoming) {
