@@ -5,21 +5,26 @@ import Testing
 /// Memory that a record counts for, and its move out of librdkafka's buffers.
 @Suite struct RecordMemoryTests {
     /// Polls all records of partition 0.
+    /// - Returns: the largest number of records of one poll.
+    @discardableResult
     private func withRecords(
-        _ bed: KafkaTestBed, count: Int, _ body: ([ConsumedRecord]) throws -> Void
-    ) throws {
+        _ bed: KafkaTestBed, count: Int, bytes: Int = .max, _ body: ([ConsumedRecord]) throws -> Void
+    ) throws -> Int {
         let consumer = try KafkaConsumer(properties: bed.consumerProperties(), topics: []) { _ in }
         try consumer.assign([TopicPartitionOffset(bed.partition(0), .beginning)])
         var records: [ConsumedRecord] = []
+        var most = 0
         let buffer = UnsafeMutableBufferPointer<ConsumedRecord>.allocate(capacity: 16)
         defer { buffer.deallocate() }
         try eventually("\(count) records") {
-            let polled = consumer.poll(into: buffer, timeoutMilliseconds: 20)
+            let polled = consumer.poll(into: buffer, bytes: bytes, timeoutMilliseconds: 20)
+            most = max(most, polled)
             records += buffer[..<polled]
             return records.count >= count
         }
         try body(records)
         consumer.close()
+        return most
     }
 
     private func produce(
@@ -64,6 +69,20 @@ import Testing
                 #expect(own.headerCount == before.headers.count)
                 #expect(own.inOwnMemory().rawPointer == own.rawPointer)
             }
+        }
+    }
+
+    /// The bytes of a record are known with its successor.
+    @Test func pollEndsWithTheRecordAfterItsBytes() throws {
+        let bed = try KafkaTestBed()
+        let value = String(repeating: "v", count: 1_000)
+        try produce(bed, Array(repeating: ("key", value, []), count: 8))
+        for (bytes, most) in [(3_000, 3), (1, 2), (0, 1)] {
+            let polled = try withRecords(bed, count: 8, bytes: bytes) { records in
+                #expect(records.map(\.offset) == Array(0..<8))
+                for record in records { record.destroy() }
+            }
+            #expect(polled <= most, "\(bytes) bytes")
         }
     }
 

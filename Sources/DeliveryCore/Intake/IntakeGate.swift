@@ -12,8 +12,8 @@
 /// - *store*, *allPaused*: the owner holds all partitions.
 /// - *refused*: a record of the partition can't get an outcome. The partition is paused until it ends.
 ///
-/// A partition's pauses and resumes alternate strictly, whatever the reasons do. The limit of bytes is exceeded by
-/// less than two records.
+/// A partition's pauses and resumes alternate strictly, whatever the reasons do. A poll exceeds the limit of bytes
+/// by less than two records.
 ///
 /// Partitions are named by small numbers that the owner assigns and reuses. Pure: time is an argument, in nanoseconds
 /// of a monotonic clock. Each record costs O(1). Memory is allocated only when a partition is added or paused.

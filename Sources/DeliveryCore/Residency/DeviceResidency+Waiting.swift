@@ -75,7 +75,7 @@ extension DeviceResidency {
         return look != .nowhere && limits.hasStore && !delivery.knowsPresence(of: device)
     }
 
-    /// Returns true when events wait for the device, or may soon.
+    /// Returns true when the device stands in line for its load, is being loaded, or has events that wait.
     @inline(__always)
     func isAwaited(_ device: DeviceKey) -> Bool { !loads.isEmpty && loads[device] != nil }
 
@@ -315,7 +315,7 @@ extension DeviceResidency {
         switch event {
         case .record(let record):
             if let other = record.otherDevice, waits(device, for: other, delivery) { return endResuming() }
-            // A push that was complete before takes no part in the order of the items.
+            // A push that was complete before needs no item: it only outdates older pushes.
             if !record.isReplay, let skipped = load.skipped[record.place.partitionSlot],
                 skipped <= record.place.offset
             {

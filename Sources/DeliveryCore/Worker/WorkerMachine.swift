@@ -257,7 +257,7 @@ public struct WorkerMachine: ~Copyable {
         return gate.room(atMost: batch, at: now)
     }
 
-    /// Bytes that the records of the next poll may take. At the limit a poll takes one record, for the events before it.
+    /// Bytes that the records of the next poll may take; 0 at the limit.
     public var bytesLeft: Int { gate.bytesLeft }
 
     /// Takes a polled record.

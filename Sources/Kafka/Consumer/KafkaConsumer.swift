@@ -104,7 +104,9 @@ public final class KafkaConsumer {
     /// Takes one record from librdkafka at a time. In release 2.0.2, the batch call (`rkmessages_size` > 1) can lose
     /// records. Records are lost when the library pauses partitions during the call, as in every rebalance. See its
     /// CHANGELOG: 2.0.0 "known issues", fixed in 2.1.0. With one record per call nothing can be lost.
-    /// - Parameter bytes: counted bytes after which no further record is taken.
+    ///
+    /// - Parameter bytes: bytes after which no further record is taken, as ``ConsumedRecord/countedBytes(before:)`` counts
+    ///   them. The last two records may exceed them. One record is taken in any case.
     public func poll(
         into buffer: UnsafeMutableBufferPointer<ConsumedRecord>, bytes: Int = .max,
         timeoutMilliseconds: Int32 = 0
@@ -138,7 +140,7 @@ public final class KafkaConsumer {
 
     /// Writes 8 bytes (the value 1, as an eventfd expects) to the descriptor when the queue turns from empty to not
     /// empty. After a write it is silent until `poll` runs. After a wake-up, poll until fewer records are returned than
-    /// requested, or schedule the next poll yourself.
+    /// requested and their bytes are below the limit, or schedule the next poll yourself.
     ///
     /// The descriptor must be non-blocking and stay open until `close` has returned; librdkafka's threads write to it.
     public func notify(fileDescriptor: Int32) {

@@ -98,8 +98,8 @@ struct WorkerScenario {
         policies = [:]
         let share = [100, 300, 1000][draw(0...2)]
         for policy in WorkerPolicy.allCases where draw(0...999) < share { policies[policy] = draw(30...500) }
-        // A worker that is at its limit reads no device events: what waits for them ends with its expiration.
         maxInFlightBytes = draw(0...3) == 0 ? draw(1 << 16...1 << 17) : nil
+        // A worker that is at its limit reads no device events: what waits for them ends with its expiration.
         if !mode.hasStore, maxInFlight < 200 || maxInFlightBytes != nil {
             (policies[.holds], policies[.confirmations]) = (nil, nil)
         }

@@ -73,9 +73,7 @@ struct Message {
                     // Not nil, which marks a record in memory of its own.
                     _private: isConsumed ? UnsafeMutableRawPointer(pointer) : stored.opaque),
                 record: record, memory: .passRetained(memory), isConsumed: isConsumed))
-        if isConsumed {
-            memory.owner.records += 1
-        }
+        if isConsumed { memory.owner.records += 1 }
         return pointer
     }
 
