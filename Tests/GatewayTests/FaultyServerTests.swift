@@ -27,7 +27,8 @@ import Testing
     ///   - jobs: number of jobs, all of which are produced during the fault.
     ///   - shortTimeouts: requests time out after two seconds. Otherwise after ten: a busy machine answers late.
     private func run(
-        _ fault: String, seconds: Double = 3, jobs: Int = 400, payload: Int = 100, shortTimeouts: Bool = false,
+        _ fault: String, seconds: Double = 3, jobs: Int = 400, payload: Int = 100,
+        shortTimeouts: Bool = false,
         _ change: (inout Configuration) -> Void = { _ in },
         _ push: (inout PushDescription, Int) -> Void = { _, _ in }
     ) throws -> Run {

@@ -9,12 +9,13 @@ extension Shard {
     /// Takes records from the ring.
     func readRecords() {
         wallMilliseconds = wallClockMilliseconds()
-        var budget = Self.recordsPerTurn
+        var budget = plan.recordsPerTurn
         while budget > 0 {
-            let count = announce()
+            let most = min(budget, announced.count)
+            let count = announce(most)
             for index in 0..<count { accept(announced[index]) }
             budget -= count
-            if count < announced.count { break }
+            if count < most { break }
         }
         follow()
         if budget <= 0 { wakeup.signal() }
@@ -28,10 +29,10 @@ extension Shard {
     }
 
     /// Takes a few records from the ring and names their devices to the machine. The machine's memory is fetched while
-    /// the records are decoded. Returns the number of records.
-    private func announce() -> Int {
+    /// the records are decoded. Returns the number of records, `most` at most.
+    private func announce(_ most: Int) -> Int {
         var count = 0
-        while count < announced.count, let incoming = ring.pop() {
+        while count < most, let incoming = ring.pop() {
             machine.prefetch(incoming.device)
             if let value = incoming.record.value { Prefetch.lines(of: value) }
             announced.initializeElement(at: count, to: incoming)

@@ -42,6 +42,8 @@ struct ShardPlan: Sendable {
     var index: Int
     var shards: Int
     var mode: StoreMode
+    /// Records that are taken from the ring in one turn at most.
+    var recordsPerTurn: Int
     var limits: DeliveryLimits
     /// Limits of items from the store.
     var residency: ResidencyLimits
@@ -131,8 +133,6 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     /// Pool that is first in the next turn, because the allowance was used up before its own.
     var firstPool = 0
 
-    /// Records taken from the ring in one turn, so that answers are not held up.
-    static let recordsPerTurn = 2048
     /// Headers of a record for which there is room.
     static let usualHeaders = 64
     /// Pushes that a shard claims at once, so that none is claimed for long without need.

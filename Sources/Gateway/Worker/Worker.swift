@@ -175,7 +175,7 @@ public final class Worker: Sendable {
             shards = try (0..<delivery.shards).map { index in
                 let plan = ShardPlan(
                     index: index, shards: delivery.shards, mode: mode,
-                    limits: limits, residency: residency,
+                    recordsPerTurn: bounds.recordsPerTurn, limits: limits, residency: residency,
                     hasher: hasher, sourceTopic: configuration.kafka.topics.jobs,
                     decoding: .init(
                         passedHeaders: PassedHeaderNames(configuration.jobs.passHeaders),

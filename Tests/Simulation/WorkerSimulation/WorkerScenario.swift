@@ -134,5 +134,6 @@ struct WorkerScenario {
         (bounds.residency.idle, bounds.residency.pastChanges) = (4, 4)
         // At least the time by which due items are loaded ahead.
         if draw(0...1) == 0 { bounds.residentMilliseconds = Int64(draw(2500...8000)) }
+        if draw(0...1) == 0 { bounds.recordsPerTurn = draw(1...4) }
     }
 }
