@@ -94,7 +94,10 @@ let package = Package(
         .target(name: "EventLoop", dependencies: ["CEpoll", "Metrics"], swiftSettings: hot),
         .target(
             name: "HTTP2",
-            dependencies: ["EventLoop", "CNghttp2", "COpenSSL", "SluiceModel", "StreamScheduling"],
+            dependencies: [
+                "EventLoop", "CNghttp2", "COpenSSL", "SluiceModel", "StreamScheduling",
+                .product(name: "DequeModule", package: "swift-collections"),
+            ],
             exclude: ["README.md"], swiftSettings: hot),
         .target(
             name: "HTTP1",
@@ -283,7 +286,11 @@ package.targets += [
             .product(name: "HeapModule", package: "swift-collections"),
         ]),
     overSimulatedEffects(
-        "HTTP2", ["SimulatedEventLoop", "CNghttp2", "COpenSSL", "SluiceModel", "StreamScheduling"]),
+        "HTTP2",
+        [
+            "SimulatedEventLoop", "CNghttp2", "COpenSSL", "SluiceModel", "StreamScheduling",
+            .product(name: "DequeModule", package: "swift-collections"),
+        ]),
     overSimulatedEffects(
         "APNS", ["SimulatedEventLoop", "SimulatedHTTP2", "SluiceModel", "COpenSSL"],
         exclude: ["README.md"]),

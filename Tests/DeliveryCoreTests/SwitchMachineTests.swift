@@ -15,8 +15,31 @@ struct SwitchMachineTests {
     private func read(
         _ machine: inout SwitchMachine, _ record: SwitchRecord, offset: Int64 = 0
     ) -> [SwitchMachine.Action] {
-        var text = record.text
-        return text.withUTF8 { machine.read(key: nil, value: UnsafeRawBufferPointer($0), offset: offset) }
+        read(&machine, key: nil, value: record.text, offset: offset)
+    }
+
+    private func read(
+        _ machine: inout SwitchMachine, key: String?, value: String?, offset: Int64 = 0
+    ) -> [SwitchMachine.Action] {
+        let (key, value) = (key.map { Array($0.utf8) }, value.map { Array($0.utf8) })
+        return actions(&machine) { machine in
+            (key ?? []).withUnsafeBytes { keyBytes in
+                (value ?? []).withUnsafeBytes {
+                    machine.read(
+                        key: key == nil ? nil : keyBytes, value: value == nil ? nil : $0, offset: offset)
+                }
+            }
+        }
+    }
+
+    /// Gives the machine a fact, and returns its actions.
+    private func actions(
+        _ machine: inout SwitchMachine, after fact: (inout SwitchMachine) -> Void
+    ) -> [SwitchMachine.Action] {
+        fact(&machine)
+        var actions: [SwitchMachine.Action] = []
+        while let action = machine.nextAction() { actions.append(action) }
+        return actions
     }
 
     private func parse(_ text: String) -> SwitchRecord? {
@@ -82,8 +105,8 @@ struct SwitchMachineTests {
                 if let record = SwitchRecord($0) {
                     #expect(parse(record.text) == record)
                 }
-                _ = machine.read(key: $0, value: nil, offset: 0)
-                _ = machine.read(key: nil, value: $0, offset: 0)
+                machine.read(key: $0, value: nil, offset: 0)
+                machine.read(key: nil, value: $0, offset: 0)
             }
         }
     }
@@ -97,8 +120,8 @@ struct SwitchMachineTests {
         #expect(read(&machine, record(.app("shop"), id: 2)) == [])
         #expect(read(&machine, record(.app("shop"), false, id: 3)) == [])
         let first = record(.app("news"), id: 1)
-        #expect(machine.readToEnd() == [.report, .log(first, isOwn: false)])
-        #expect(machine.readToEnd() == [])
+        #expect(actions(&machine) { $0.readToEnd() } == [.report, .log(first, isOwn: false)])
+        #expect(actions(&machine) { $0.readToEnd() } == [])
         #expect(!machine.switches.pausesAll)
         #expect(machine.switches.pauses(app: "news", topic: "t", credential: "c"))
         #expect(!machine.switches.pauses(app: "shop", topic: "t", credential: "c"))
@@ -107,14 +130,15 @@ struct SwitchMachineTests {
 
     @Test func changeIsInForceBeforeItIsKept() {
         var machine = SwitchMachine(.topic)
-        _ = machine.readToEnd()
+        _ = actions(&machine) { $0.readToEnd() }
         let pause = record(.all, id: 1)
-        #expect(machine.change(pause) == [.log(pause, isOwn: true), .report, .produce(pause)])
+        #expect(
+            actions(&machine) { $0.change(pause) } == [.log(pause, isOwn: true), .report, .produce(pause)])
         #expect(machine.switches.pausesAll && machine.isUnkept(.all) && machine.unkept == [pause])
         machine.keepFailed(pause, at: 5)
-        #expect(machine.advance(to: 5) == [])
-        #expect(machine.advance(to: 5 + SwitchMachine.retryInterval) == [.produce(pause)])
-        #expect(machine.advance(to: .max - SwitchMachine.retryInterval) == [])
+        #expect(actions(&machine) { $0.advance(to: 5) } == [])
+        #expect(actions(&machine) { $0.advance(to: 5 + SwitchMachine.retryInterval) } == [.produce(pause)])
+        #expect(actions(&machine) { $0.advance(to: .max - SwitchMachine.retryInterval) } == [])
         machine.kept(pause)
         #expect(!machine.isUnkept(.all) && machine.unkept == [])
         #expect(read(&machine, pause) == [])
@@ -124,10 +148,10 @@ struct SwitchMachineTests {
     /// A change that another change replaces before it is kept isn't kept before that one.
     @Test func replacedChangeIsKeptWithItsSuccessor() {
         var machine = SwitchMachine(.topic)
-        _ = machine.readToEnd()
+        _ = actions(&machine) { $0.readToEnd() }
         let (first, second) = (record(.all, false, id: 1), record(.all, false, id: 2))
-        _ = machine.change(first)
-        _ = machine.change(second)
+        _ = actions(&machine) { $0.change(first) }
+        _ = actions(&machine) { $0.change(second) }
         machine.kept(first, offset: 3)
         #expect(machine.isUnkept(.all))
         machine.kept(second, offset: 4)
@@ -137,14 +161,14 @@ struct SwitchMachineTests {
     /// Records that precede the worker's own change in the topic don't undo it.
     @Test func olderRecordsHaveNoEffectBehindOwnChange() {
         var machine = SwitchMachine(.topic)
-        _ = machine.readToEnd()
+        _ = actions(&machine) { $0.readToEnd() }
         let (pause, older, newer) = (
             record(.all, id: 1), record(.all, false, id: 2), record(.all, false, id: 3)
         )
-        _ = machine.change(pause)
+        _ = actions(&machine) { $0.change(pause) }
         #expect(read(&machine, older) == [])
         var key = pause.key
-        #expect(key.withUTF8 { machine.read(key: UnsafeRawBufferPointer($0), value: nil, offset: 0) } == [])
+        #expect(read(&machine, key: key, value: nil) == [])
         machine.kept(pause)
         #expect(read(&machine, older) == [])
         #expect(machine.switches.pausesAll)
@@ -198,27 +222,27 @@ struct SwitchMachineTests {
 
     @Test func tombstoneResumes() {
         var machine = SwitchMachine(.topic)
-        _ = machine.readToEnd()
+        _ = actions(&machine) { $0.readToEnd() }
         let pause = record(.app("news"), id: 1)
         _ = read(&machine, pause)
         var key = pause.key
-        let actions = key.withUTF8 { machine.read(key: UnsafeRawBufferPointer($0), value: nil, offset: 0) }
+        let actions = read(&machine, key: key, value: nil)
         #expect(actions.last == .report && machine.pauses == [] && machine.records == [])
     }
 
     @Test func unreadableRecordsAreCountedAndHaveNoEffect() {
         var machine = SwitchMachine(.topic)
-        _ = machine.readToEnd()
+        _ = actions(&machine) { $0.readToEnd() }
         var text = "pause everything"
-        #expect(text.withUTF8 { machine.read(key: nil, value: UnsafeRawBufferPointer($0), offset: 0) } == [])
-        #expect(text.withUTF8 { machine.read(key: UnsafeRawBufferPointer($0), value: nil, offset: 0) } == [])
-        #expect(machine.read(key: nil, value: nil, offset: 0) == [])
+        #expect(read(&machine, key: nil, value: text) == [])
+        #expect(read(&machine, key: text, value: nil) == [])
+        #expect(read(&machine, key: nil, value: nil) == [])
         #expect(machine.unreadable == 3 && machine.switches == Switches())
     }
 
     @Test func numberOfPausesIsBounded() {
         var machine = SwitchMachine(.topic)
-        _ = machine.readToEnd()
+        _ = actions(&machine) { $0.readToEnd() }
         for number in 0..<(SwitchMachine.mostScopes + 10) {
             _ = read(&machine, record(.app("app\(number)"), id: UInt64(number)))
         }
@@ -227,18 +251,18 @@ struct SwitchMachineTests {
         // The remedies are always there.
         #expect(machine.hasRoom(for: .all, isPaused: true))
         #expect(machine.hasRoom(for: .app("app0"), isPaused: false))
-        _ = machine.change(record(.all, id: 5_000))
+        _ = actions(&machine) { $0.change(record(.all, id: 5_000)) }
         #expect(machine.switches.pausesAll)
-        _ = machine.change(record(.app("app0"), false, id: 5_001))
+        _ = actions(&machine) { $0.change(record(.app("app0"), false, id: 5_001)) }
         #expect(!machine.hasRoom(for: .app("other"), isPaused: true))
-        _ = machine.change(record(.all, false, id: 5_002))
+        _ = actions(&machine) { $0.change(record(.all, false, id: 5_002)) }
         #expect(machine.hasRoom(for: .app("other"), isPaused: true))
     }
 
     /// Resumed scopes take no room, however many were paused before.
     @Test func resumedScopesAreForgotten() {
         var machine = SwitchMachine(.topic)
-        _ = machine.readToEnd()
+        _ = actions(&machine) { $0.readToEnd() }
         for number in 0..<5_000 {
             let scope = PauseScope.app("app\(number)")
             _ = read(&machine, record(scope, id: UInt64(2 * number)))
@@ -250,11 +274,11 @@ struct SwitchMachineTests {
     /// The worker's own change was compacted away before the worker read it.
     @Test func laterRecordCountsWithoutTheOwnOne() {
         var machine = SwitchMachine(.topic)
-        _ = machine.readToEnd()
+        _ = actions(&machine) { $0.readToEnd() }
         let (pause, older, newer) = (
             record(.all, id: 1), record(.all, false, id: 2), record(.all, false, id: 3)
         )
-        _ = machine.change(pause)
+        _ = actions(&machine) { $0.change(pause) }
         machine.kept(pause, offset: 7)
         #expect(read(&machine, older, offset: 6) == [])
         #expect(machine.switches.pausesAll)
@@ -266,15 +290,16 @@ struct SwitchMachineTests {
         var machine = SwitchMachine(.file, records: [record(.app("news"), id: 1)])
         #expect(machine.switches.areKnown && machine.pauses.count == 1)
         let resume = record(.app("news"), false, id: 2)
-        #expect(machine.change(resume) == [.log(resume, isOwn: true), .report, .write(resume)])
+        #expect(
+            actions(&machine) { $0.change(resume) } == [.log(resume, isOwn: true), .report, .write(resume)])
         machine.keepFailed(resume, at: 0)
         #expect(machine.isUnkept(.app("news")))
-        #expect(machine.advance(to: SwitchMachine.retryInterval) == [.write(resume)])
+        #expect(actions(&machine) { $0.advance(to: SwitchMachine.retryInterval) } == [.write(resume)])
         machine.kept(resume)
         #expect(machine.unkept == [])
         // The same state again changes nothing, but its note is kept.
         let again = record(.app("news"), false, id: 3, note: "sure")
-        #expect(machine.change(again) == [.write(again)])
+        #expect(actions(&machine) { $0.change(again) } == [.write(again)])
     }
 
     /// While the topic is away, its last known changes are in force, and the file has this worker's own changes alone.
@@ -283,14 +308,15 @@ struct SwitchMachineTests {
         var machine = SwitchMachine(.file, inherited: [news, shop])
         #expect(machine.pauses == [news, shop] && machine.records == [])
         let resume = record(.app("news"), false, id: 3)
-        #expect(machine.change(resume) == [.log(resume, isOwn: true), .report, .write(resume)])
+        #expect(
+            actions(&machine) { $0.change(resume) } == [.log(resume, isOwn: true), .report, .write(resume)])
         #expect(machine.pauses == [shop] && machine.records == [resume])
         #expect(SwitchMachine(.file, records: [resume], inherited: [news, shop]).pauses == [shop])
     }
 
     @Test func memoryHandsItsChangesOn() {
         var machine = SwitchMachine(.memory)
-        _ = machine.change(record(.all, id: 1))
+        _ = actions(&machine) { $0.change(record(.all, id: 1)) }
         #expect(SwitchMachine(.memory, records: machine.unkept).switches.pausesAll)
     }
 }

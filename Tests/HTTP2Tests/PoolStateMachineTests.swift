@@ -272,8 +272,9 @@ import Testing
 
 extension PoolStateMachine {
     mutating func take() -> [Action] {
-        defer { actions.removeAll() }
-        return actions
+        var taken: [Action] = []
+        while let action = nextAction() { taken.append(action) }
+        return taken
     }
 
     /// Removes and returns the first connection to open; the other actions stay.

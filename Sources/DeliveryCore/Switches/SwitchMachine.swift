@@ -1,3 +1,4 @@
+import DequeModule
 import SluiceModel
 
 /// Decides which pauses are in force on a worker, and which changes are still to be kept. Facts in, actions out.
@@ -55,6 +56,7 @@ public struct SwitchMachine: Sendable {
     public private(set) var unreadable = 0
     /// Changes that took effect, pauses and resumes.
     public private(set) var changes = 0
+    private var actions = Deque<Action>()
 
     /// Nanoseconds after which a change that couldn't be kept is written again.
     static let retryInterval: UInt64 = 1_000_000_000
@@ -106,11 +108,14 @@ public struct SwitchMachine: Sendable {
             || current.values.count { $0.isPaused } < Self.mostScopes
     }
 
+    /// Returns the next action, which the owner carries out; nil when there is none.
+    public mutating func nextAction() -> Action? { actions.popFirst() }
+
     // MARK: Facts
 
     /// An operator asks this worker for a change, for which ``hasRoom(for:isPaused:)`` is true.
-    public mutating func change(_ record: SwitchRecord) -> [Action] {
-        var actions = apply(record, isOwn: true)
+    public mutating func change(_ record: SwitchRecord) {
+        apply(record, isOwn: true)
         switch home {
         case .memory: break
         case .file:
@@ -120,7 +125,6 @@ public struct SwitchMachine: Sendable {
             pending[record.scope] = Pending(record: record)
             actions.append(.produce(record))
         }
-        return actions
     }
 
     /// The change is kept: the file has it, or Kafka has acknowledged it.
@@ -142,60 +146,56 @@ public struct SwitchMachine: Sendable {
         pending[record.scope]!.retryAt = now + Self.retryInterval
     }
 
-    /// Returns the attempts that are due.
-    public mutating func advance(to now: UInt64) -> [Action] {
-        var actions: [Action] = []
+    /// Repeats the attempts that are due.
+    public mutating func advance(to now: UInt64) {
         for (scope, change) in pending {
             guard let time = change.retryAt, time <= now else { continue }
             pending[scope]!.retryAt = nil
             actions.append(home == .file ? .write(change.record) : .produce(change.record))
         }
-        return actions
     }
 
     /// A record of the control topic was read, in the topic's order. A record without a value resumes its scope.
     public mutating func read(
         key: UnsafeRawBufferPointer?, value: UnsafeRawBufferPointer?, offset: Int64
-    ) -> [Action] {
+    ) {
         guard let value else {
             guard let scope = key.flatMap({ SwitchRecord.scope(ofKey: $0) }) else {
                 unreadable += 1
-                return []
+                return
             }
             forgetPassed(scope, before: offset)
-            guard pending[scope] == nil, var record = current[scope] else { return [] }
+            guard pending[scope] == nil, var record = current[scope] else { return }
             let wasPaused = record.isPaused
             current[scope] = nil
-            guard wasPaused else { return [] }
+            guard wasPaused else { return }
             changes += 1
             record.isPaused = false
-            return areKnown ? [.log(record, isOwn: false), .report] : []
+            return report(record, isOwn: false)
         }
         guard let record = SwitchRecord(value) else {
             unreadable += 1
-            return []
+            return
         }
         forgetPassed(record.scope, before: offset)
         if let change = pending[record.scope] {
-            guard change.record.id == record.id else { return [] }
-            pending[record.scope] = nil
-            return []
+            if change.record.id == record.id { pending[record.scope] = nil }
+            return
         }
-        guard current[record.scope]?.id != record.id else { return [] }
+        guard current[record.scope]?.id != record.id else { return }
         guard hasRoom(for: record.scope, isPaused: record.isPaused) else {
             unreadable += 1
-            return []
+            return
         }
-        let actions = apply(record, isOwn: false)
-        // Before the end is known, the loops wait for it.
-        return areKnown ? actions : []
+        apply(record, isOwn: false)
     }
 
     /// The control topic was read to its end.
-    public mutating func readToEnd() -> [Action] {
-        guard !areKnown else { return [] }
+    public mutating func readToEnd() {
+        guard !areKnown else { return }
         areKnown = true
-        return [.report] + pauses.map { .log($0, isOwn: false) }
+        actions.append(.report)
+        for record in pauses { actions.append(.log(record, isOwn: false)) }
     }
 
     /// Forgets a change that the topic had before `offset`, and that was not read: the topic was compacted meanwhile.
@@ -203,15 +203,22 @@ public struct SwitchMachine: Sendable {
         if let own = pending[scope]?.offset, own < offset { pending[scope] = nil }
     }
 
-    private mutating func apply(_ record: SwitchRecord, isOwn: Bool) -> [Action] {
+    private mutating func apply(_ record: SwitchRecord, isOwn: Bool) {
         let wasPaused = current[record.scope]?.isPaused ?? false
         current[record.scope] = record
         // Resumed scopes are kept for their notes alone.
         if current.count > 2 * Self.mostScopes {
             current = current.filter { $0.value.isPaused || $0.key == record.scope }
         }
-        guard wasPaused != record.isPaused else { return [] }
+        guard wasPaused != record.isPaused else { return }
         changes += 1
-        return [.log(record, isOwn: isOwn), .report]
+        report(record, isOwn: isOwn)
+    }
+
+    /// Reports a change that took effect. Before the topic's end is known, the loops wait for the end, or for an operator.
+    private mutating func report(_ record: SwitchRecord, isOwn: Bool) {
+        guard areKnown || isOwn else { return }
+        actions.append(.log(record, isOwn: isOwn))
+        actions.append(.report)
     }
 }

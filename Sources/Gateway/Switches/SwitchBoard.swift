@@ -56,8 +56,6 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     private var producing: [UInt: SwitchRecord] = [:]
     private var lastOpaque: UInt = 0
     private var answers: [Answer] = []
-    /// Actions of the changes that were carried over, for the start.
-    private var unstarted: [SwitchMachine.Action] = []
     /// File whose pauses move to the topic; nil: there is none, or the topic has them.
     private var leftFile: SwitchFile?
     /// True when the last poll has met the topic's end.
@@ -112,7 +110,7 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         // Weak, because the consumer's end has events too.
         events.target = { [weak self] in self?.handle($0) }
         if machine.home != .memory {
-            for record in left + carried { unstarted += machine.change(record) }
+            for record in left + carried { machine.change(record) }
         }
         publish()
     }
@@ -146,8 +144,7 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
             consumer?.notify(fileDescriptor: readWakeup.signalDescriptor)
             report(machine.switches)
             for record in machine.pauses { log(record, isOwn: false) }
-            perform(unstarted)
-            unstarted = []
+            carryOut()
             read()
             loop.schedule(after: Self.tick, handler: self)
         }
@@ -176,7 +173,8 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
                         status: status, isKept: false,
                         refusal: "\(most) scopes have switches already; pause an app or all sending instead"))
             }
-            perform(machine.change(record))
+            machine.change(record)
+            carryOut()
             answers.append(Answer(scope: scope, until: loop.now + Self.patience, give: completion))
             giveAnswers()
         }
@@ -211,8 +209,9 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
 
     // MARK: Loop's thread
 
-    private func perform(_ actions: [SwitchMachine.Action]) {
-        for action in actions {
+    private func carryOut() {
+        while let action = machine.nextAction() {
+            isKnownUnsaved = true
             switch action {
             case .report: report?(machine.switches)
             case .log(let record, let isOwn): log(record, isOwn: isOwn)
@@ -220,7 +219,6 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
             case .produce(let record): produce(record)
             }
         }
-        if !actions.isEmpty { isKnownUnsaved = true }
         saveKnown()
         publish()
         giveAnswers()
@@ -254,16 +252,16 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     /// Goes on with the topic, which was read to its end after it was away. Pauses of the meantime move to it.
     private func arrive(_ topic: Topic, _ next: SwitchMachine) {
         var next = next
-        var actions = next.readToEnd()
+        next.readToEnd()
         let own = machine.records.filter(\.isPaused)
-        for record in own { actions += next.change(record) }
+        for record in own { next.change(record) }
         earlierChanges += machine.changes
         machine = next
         arriving = nil
         leftFile = own.isEmpty ? nil : topic.own
         logger.notice(
             "the switches' topic is read, and its pauses are in force", metadata: ["topic": "\(topic.name)"])
-        perform(actions)
+        carryOut()
     }
 
     private func publish() {
@@ -404,7 +402,8 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
             if case .topic(let topic) = home, let arriving {
                 arrive(topic, arriving)
             } else {
-                perform(machine.readToEnd())
+                machine.readToEnd()
+                carryOut()
             }
         }
         // The descriptor stays silent until a poll finds the queue empty.
@@ -416,11 +415,12 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         let (key, value, offset) = (record.key, record.value, record.offset)
         if arriving != nil {
             let before = arriving!.unreadable
-            _ = arriving!.read(key: key, value: value, offset: offset)
+            arriving!.read(key: key, value: value, offset: offset)
             return arriving!.unreadable != before
         }
         let before = machine.unreadable
-        perform(machine.read(key: key, value: value, offset: offset))
+        machine.read(key: key, value: value, offset: offset)
+        carryOut()
         return machine.unreadable != before
     }
 
@@ -443,7 +443,8 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     public func timerFired(_ timer: TimerID) {
         guard !isClosed else { return }
         loop.schedule(after: Self.tick, handler: self)
-        perform(machine.advance(to: loop.now.nanoseconds))
+        machine.advance(to: loop.now.nanoseconds)
+        carryOut()
         if arriving != nil, loop.now >= nextWarning {
             nextWarning = loop.now + Self.warnings
             logger.warning(

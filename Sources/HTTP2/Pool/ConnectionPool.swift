@@ -308,10 +308,7 @@ public final class ConnectionPool {
         // A delegate that receives a change may give an order, and the order's actions follow in this loop.
         guard !isCarryingOut else { return }
         isCarryingOut = true
-        var index = 0
-        while index < machine.actions.count {
-            let action = machine.actions[index]
-            index += 1
+        while let action = machine.nextAction() {
             switch action {
             case .open(let number): open(number)
             case .drain(let number):
@@ -328,7 +325,6 @@ public final class ConnectionPool {
                 delegate.pool(self, happened: .changed(change))
             }
         }
-        machine.actions.removeAll(keepingCapacity: true)
         isCarryingOut = false
         mayGrow = machine.mayGrow
         armTick()

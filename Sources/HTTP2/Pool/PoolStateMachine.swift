@@ -1,9 +1,10 @@
+import DequeModule
 import SluiceModel
 import StreamScheduling
 
 /// Decides how many connections a pool has, when to open, close or replace a connection, and whether to send at all.
 /// The machine does no I/O and reads no clock: the shell passes in events and times (nanoseconds of the monotonic
-/// clock). After each call the shell removes ``actions`` and carries them out.
+/// clock). After each call the shell carries out the actions of ``nextAction()``.
 ///
 /// A connection's number moves through these phases:
 ///
@@ -101,7 +102,7 @@ struct PoolStateMachine {
     var generation: UInt32 = 0
     /// An answer on a connection of this generation was about the request, so the server accepts the credential.
     var isGenerationProven = false
-    var actions: [Action] = []
+    var actions = Deque<Action>()
     /// Set by ``setCircuit(_:)``.
     var circuit = PoolCircuit.closed
     /// Number of connections that the pool aims at.
@@ -349,6 +350,10 @@ struct PoolStateMachine {
         case .open: false
         }
     }
+
+    /// Returns the next action, which the owner carries out; nil when there is none.
+    @inline(__always)
+    mutating func nextAction() -> Action? { actions.popFirst() }
 
     /// Opens missing connections at the permitted pace.
     mutating func maintain(now: UInt64) {
