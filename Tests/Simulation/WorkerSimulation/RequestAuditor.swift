@@ -18,6 +18,8 @@ final class RequestAuditor {
     private var topicStops: [TopicOfRun: Pause] = [:]
     /// Nanoseconds until which no request of a worker arrives, because APNs has counted too many provider tokens.
     private var rests: [WorkerRun: Pause] = [:]
+    /// Pushes of a calm world that were sent, and those among them that were sent late.
+    private var (sent, late) = (0, 0)
     /// Answers that took the token for wrong.
     private var wrongTokens: [TopicOfRun: Int] = [:]
 
@@ -56,6 +58,10 @@ final class RequestAuditor {
 
     private static let second: UInt64 = 1_000_000_000
     private static let transport = WorkerJob.Attempt.transport
+    /// Nanoseconds in which a calm world's workers share the partitions, and open connections.
+    private static let settling = 30 * second
+    /// Most nanoseconds from most of a calm world's pushes to their requests. Kafka or APNs is slow for some.
+    private static let promptness = second / 10
 
     init(
         _ scenario: WorkerScenario, _ scheduler: Scheduler,
@@ -83,7 +89,10 @@ final class RequestAuditor {
         if job.kind == .broadcast { checkTurn(number, job, attempt, records, calmSince) }
         checkDevice(number, job, attempt)
         checkPauses(number, job, attempt, calmSince)
-        if job.last == nil { checkWindow(number, job, records, calmSince) }
+        if job.last == nil {
+            checkWindow(number, job, records, calmSince)
+            checkPromptness(number, job, calmSince)
+        }
     }
 
     /// Whether the sender of a request is still the assignment of the earlier one, and can't have forgotten it.
@@ -218,6 +227,22 @@ final class RequestAuditor {
         if now + deviation < job.producedAt + UInt64(window) * 1_000_000 {
             report(.waits, "job \(number) is sent before its window is over")
         }
+    }
+
+    /// Checks that a push waited for hardly more than the answers of others of its device.
+    private func checkPromptness(_ number: Int, _ job: WorkerJob, _ calmSince: UInt64) {
+        guard scenario.isCalm, job.producedAt > calmSince + Self.settling else { return }
+        let passed = now - job.producedAt
+        if passed > 3 * Self.second {
+            report(.prompt, "job \(number) is sent after \(passed / 1_000_000) ms")
+        }
+        sent += 1
+        if passed > Self.promptness { late += 1 }
+    }
+
+    /// Checks at a calm world's end that most pushes waited for nothing at all.
+    func ended() {
+        if sent >= 10, late > sent / 2 { report(.prompt, "\(late) of \(sent) pushes are sent late") }
     }
 
     // MARK: Limits and pauses

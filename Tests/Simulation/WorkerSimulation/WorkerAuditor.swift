@@ -473,6 +473,7 @@ final class WorkerAuditor {
 
     /// All is finished.
     func ended() {
+        requests.ended()
         for (older, newer) in newest.shown(records) {
             report(.newestWins, "job \(older) is shown in the end, and job \(newer) was accepted before")
         }

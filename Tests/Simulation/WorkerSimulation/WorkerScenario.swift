@@ -60,6 +60,8 @@ struct WorkerScenario {
     var deadLetterBytesAfter: UInt64 = 0
     /// Seconds after which producers give a record up; nil: as workers do by default.
     var deliveryTimeout: Int?
+    /// True in a world without faults, bad answers and limits, in which no push has a reason to wait.
+    var isCalm = false
     /// Bounds of workers, many of them much smaller than in production.
     var bounds = WorkerBounds()
 
@@ -135,5 +137,11 @@ struct WorkerScenario {
         // At least the time by which due items are loaded ahead.
         if draw(0...1) == 0 { bounds.residentMilliseconds = Int64(draw(2500...8000)) }
         if draw(0...1) == 0 { bounds.recordsPerTurn = draw(1...4) }
+        isCalm = draw(0...9) == 0
+        if isCalm {
+            (faultsPerMille, faults, badAnswerPerMille, eventsPerMille, policies) = (0, [], 0, 0, [:])
+            (maxInFlight, maxInFlightBytes, inFlightPerDevice, pendingPerDevice) = (400, nil, 16, 128)
+            (coalesceWindow, laterPerMille) = (0, 0)
+        }
     }
 }

@@ -27,6 +27,7 @@ public struct WorkerViolation: Error, Sendable, CustomStringConvertible {
         case oneOwner = "only the owner of a partition sends its pushes"
         case noDuplicate = "no duplicate without a cause"
         case waits = "waits for what it must wait for"
+        case prompt = "a push that need not wait is sent soon"
         case bounded = "bounded"
         case progress = "no item waits for ever"
         case inTurn = "broadcasts of a channel are sent in turn"
