@@ -62,6 +62,24 @@ struct ExpiryScheduleTests {
         #expect(again?.after == nil && again != nil)
     }
 
+    @Test func devicesOfAnEndedPartitionCountForNoOther() throws {
+        var schedule = ExpirySchedule(shards: 1, interval: Self.day)
+        schedule.addPartition(0, at: 0)
+        schedule.addPartition(1, at: 0)
+        let first = schedule.next(at: time(Self.day))
+        let look = try #require(first)
+        _ = schedule.found(look, [device(1)], last: nil, isEnd: true, at: Self.day)
+        schedule.removePartition(0)
+        let second = schedule.next(at: time(2 * Self.day))
+        let other = try #require(second)
+        #expect(other.slot == 1)
+        _ = schedule.found(other, [device(2)], last: nil, isEnd: true, at: 2 * Self.day)
+        schedule.consumed(0)
+        #expect(!schedule.isIdle, "the shard still has the devices of partition 1")
+        schedule.consumed(1)
+        #expect(schedule.isIdle)
+    }
+
     @Test func endedPartitionsAreNoLongerScanned() throws {
         var schedule = ExpirySchedule(shards: 1, interval: Self.day)
         schedule.addPartition(0, at: 0)

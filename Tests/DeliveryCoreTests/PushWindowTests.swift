@@ -198,6 +198,33 @@ import Testing
         #expect(!passed.contains { if case .note(.pushesHeld) = $0 { true } else { false } })
     }
 
+    @Test func regularCommitsKeepTheWindowOpenWhileOutcomesWait() throws {
+        let worker = Script(.none)
+        let script = worker.script
+        var commits = 0
+        for offset in 3..<73 {
+            _ = script.take(Int64(offset))
+            script.deliver(Int64(offset))
+            (worker.ended, worker.records) = (worker.ended + 1, 1)
+            for commit in worker.pass(1).compactMap(\.commit) {
+                commits += 1
+                worker.note(script.apply { $0.committed(commit.ticket, fault: nil, at: $1) })
+            }
+            #expect(!script.read { $0.arePushesHeld })
+        }
+        #expect(commits > 20)
+    }
+
+    @Test func transactionThatIsNeverCommittedHoldsTheWindow() {
+        let worker = Script(.transactions)
+        worker.note(worker.script.step(.initialize))
+        (worker.ended, worker.records) = (1, 1)
+        _ = worker.pass(50)
+        #expect(!worker.script.read { $0.arePushesHeld } && worker.allowed != 0)
+        _ = worker.pass(5)
+        #expect(worker.script.read { $0.arePushesHeld } && worker.allowed == 0)
+    }
+
     @Test func transactionalWorkerAwaitsItsProducer() {
         let worker = Script(.transactions)
         _ = worker.pass(10)

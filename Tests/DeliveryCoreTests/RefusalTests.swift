@@ -54,6 +54,14 @@ import Testing
         #expect(judged(&refusals, [batch[0]]) == [0: 0])
     }
 
+    @Test func deliveryForgetsHowOftenARecordWentOutAsItWas() {
+        var refusals = Refusals()
+        let record = refusal(0, bytes: 900, largest: 1_000)
+        #expect(judged(&refusals, [record]) == [0: 0])
+        refusals.delivered(record.outcome)
+        #expect(judged(&refusals, [record]) == [0: 0])
+    }
+
     /// A stored push of an earlier log, and a record of the new log.
     @Test func twoOutcomesOfOnePlaceAreKeptApart() {
         var refusals = Refusals()

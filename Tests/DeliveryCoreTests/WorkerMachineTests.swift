@@ -156,6 +156,16 @@ import Testing
         #expect(
             script.step(.begin).compactMap(\.request)
                 == [.thaw(number: 2, repeating: [0], refused: [])])
+        // The offset goes with the repeated records.
+        script.deliver(0)
+        script.pass(WorkerScript.second)
+        script.apply { $0.wake(at: $1) }
+        let frozen = script.freezeAll(2, produced: 1)
+        guard case .sendOffsets(let parts)? = frozen.last else {
+            Issue.record("no offsets: \(frozen)")
+            return
+        }
+        #expect(parts.map(\.point.offset) == [1])
     }
 
     @Test func transactionThatFailedToBeginRepeatsNothing() {
@@ -378,6 +388,15 @@ import Testing
         #expect(
             found == [.request(shard: 1, .suspended(slot: 0, [item], readThrough: 499))],
             "the other item's record is still to be read")
+    }
+
+    @Test func lostPartitionIsNotScanned() {
+        let script = WorkerScript(.local)
+        script.assign([0], offset: 500)
+        script.apply { $0.revoked([0], isLost: true, at: $1) }
+        script.report(0, .topicSuspended(7))
+        let emitted = script.passTicks(11) + script.report(0, .topicResumed(7))
+        #expect(!emitted.contains { if case .scanSuspended = $0 { true } else { false } })
     }
 
     @Test func itemsOfAnEarlierLogAreLoadedFromTheStore() {

@@ -87,6 +87,8 @@ import Testing
             let count = all ? toClient.count : min(toClient.count, number(5000))
             let piece = Array(toClient.prefix(count))
             let used = piece.withUnsafeBytes { bytes in
+                // Bodies of events lie in the piece.
+                defer { takeEvents() }
                 do throws(HTTP2ConnectionError) {
                     return try harness.session.receive(bytes)
                 } catch {
@@ -94,7 +96,6 @@ import Testing
                     return 0
                 }
             }
-            takeEvents()
             toClient.removeFirst(used)
         }
 
