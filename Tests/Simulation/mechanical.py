@@ -26,7 +26,7 @@ SKIPPED_FILES = re.compile(
     r"(\+Invariants|\+Checks|\+Observation|Milestones|Counters|Prefetch|JobMetrics|PoolFigures|PoolReport|PoolSnapshot"
     r"|\+Trace|\+Log|ConsumerProbe|OwnMemory)\.swift$")
 SKIPPED_LINES = re.compile(
-    r"milestones|counters\.|precondition|assert|fatalError|prefetch|reserveCapacity|\bnote\(|\blog(ger)?\.|metrics\.|\btrace")
+    r"milestones|counters\.|precondition|assert|fatalError|prefetch|reserveCapacity|\.allocate\(|\bnote\(|\blog(ger)?\.|metrics\.|\btrace")
 SKIPPED_BODIES = re.compile(r"var description\b|deinit|func (problem|\w+Invariants?)\b")
 
 FLIPPED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
@@ -244,6 +244,8 @@ def mistakes_of(file, text):
         first = text.rfind("\n", 0, begin) + 1
         lines = text[first:text.find("\n", end - 1)]
         if SKIPPED_LINES.search(lines) and kind != "condition" or re.match(r"\s*case\b", lines) and kind == "number":
+            return
+        if re.search(r"\b(precondition|assert)\($", text[:first].rstrip()):
             return
         mistake = Mistake(file, begin, end, kind, mutated, change, shape)
         mistake.line = text.count("\n", 0, begin) + 1
