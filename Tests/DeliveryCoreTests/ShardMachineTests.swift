@@ -549,6 +549,21 @@ import Testing
         #expect(target.machine.arrives(migration, isReleased: true) == .leftOut)
     }
 
+    /// Its record still counts for the partition of the worker.
+    @Test func departingPushOfAnEndedPartitionIsGivenBack() {
+        var bed = Bed(.local, shards: 2)
+        _ = bed.machine.admit(bed.facts(100), at: bed.now)
+        bed.apply(.tokenChanged(to: ShardMachineTests.other), 101)
+        #expect(bed.actions().contains(.depart(0)) == true)
+        let migration = bed.machine.takeDeparture()
+        #expect(migration.progress.isOffsetDone == false)
+        var target = Bed(.local, index: 1, shards: 2)
+        target.take(.end(slots: [0]))
+        _ = target.actions()
+        #expect(target.machine.arrives(migration, isReleased: true) == .leftOut)
+        #expect(target.actions() == [.gaveBack(0)])
+    }
+
     @Test func drainAfterTheEndChangesNothing() {
         var bed = Bed(.none)
         bed.take(.finish)

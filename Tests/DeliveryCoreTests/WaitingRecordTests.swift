@@ -93,4 +93,25 @@ import Testing
         bed.residency.forgetMarks()
         #expect(bed.actions() == [.removeMark(ResidencyBed.place(100))])
     }
+
+    @Test func marksOfALogThatBeganAnewLeaveTheStore() {
+        let bed = ResidencyBed()
+        bed.begin(1, stored: [])
+        for partition: UInt16 in [0, 1] {
+            let id = APNSID(high: 0, low: UInt64(partition))
+            bed.residency.foundMark(ResidencyBed.place(100, in: partition), id, forgets: true)
+        }
+        bed.residency.forgetMarks(1)
+        #expect(bed.actions() == [.removeMark(ResidencyBed.place(100, in: 1))])
+    }
+
+    @Test func recordIsTakenInWhenItsOwnPartitionBegins() {
+        let bed = ResidencyBed()
+        bed.residency.deferUntilBegun(7, 1)
+        bed.residency.deferUntilBegun(8, 2)
+        bed.begin(2, stored: [])
+        #expect(bed.actions() == [.takeIn(8)])
+        bed.begin(1, stored: [])
+        #expect(bed.actions() == [.takeIn(7)])
+    }
 }
