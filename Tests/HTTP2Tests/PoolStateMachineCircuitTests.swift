@@ -58,6 +58,9 @@ import Testing
         machine.opened(0, now: now)
         #expect(machine.probe == 0)
         machine.answered(0)
+        // A refused provider token shows neither a working server nor one in trouble.
+        machine.answers(good: 0, serverErrors: 0, now: now)
+        #expect(machine.circuit == .halfOpen(.unreachable))
         machine.answers(good: 1, serverErrors: 0, now: now)
         #expect(machine.circuit == .closed)
         #expect(machine.failures == 0)

@@ -40,7 +40,7 @@ import WorkerSimulation
 
     @Test(arguments: StoreMode.allCases)
     func promisesHoldUnderFaults(_ mode: StoreMode) throws {
-        let counts = try run(mode, seeds: 61...70, events: 250)
+        let counts = try run(mode, seeds: 91...100, events: 250)
         // A log may lose a few records before a worker reads them.
         #expect(counts.outcomes > counts.jobs * 9 / 10)
         #expect(counts.faults > 10)
