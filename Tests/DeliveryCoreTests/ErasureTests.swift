@@ -47,6 +47,17 @@ struct ErasureTests {
         #expect(harness.ended == ["a cancelled", "b accepted"])
     }
 
+    @Test func pushInFlightOfARevokedPartitionIsLeftToItsNextWorker() {
+        var harness = DeliveryHarness()
+        harness.push("a")
+        let slot = harness.begin()!
+        harness.machine.abandon(partition: 0, at: harness.now)
+        harness.drain()
+        _ = harness.machine.erase(DeliveryHarness.device("d"), at: harness.now)
+        harness.answer(slot, .serviceUnavailable)
+        #expect(harness.ended == ["a dropped"])
+    }
+
     /// Later records of the event's partition are not concerned, as with a cancel.
     @Test func laterRecordsStay() {
         var harness = DeliveryHarness()

@@ -94,6 +94,15 @@ import Testing
         #expect(bed.actions() == [.removeMark(ResidencyBed.place(100))])
     }
 
+    @Test func waitingPushOfAnotherPartitionKeepsNoItemInTheStore() {
+        let bed = ResidencyBed(stored: [50])
+        bed.begin(1, stored: [])
+        #expect(bed.residency.isBegun(1) && !bed.residency.isBegun(2))
+        bed.waits(ResidencyBed.record(40, in: 1))
+        #expect(bed.requestLoads() == [ResidencyBed.request()])
+        #expect(bed.load([50]) == [50])
+    }
+
     @Test func marksOfALogThatBeganAnewLeaveTheStore() {
         let bed = ResidencyBed()
         bed.begin(1, stored: [])
