@@ -220,7 +220,7 @@ import Testing
         worker.note(worker.script.step(.initialize))
         (worker.ended, worker.records) = (1, 1)
         _ = worker.pass(50)
-        #expect(!worker.script.read { $0.arePushesHeld } && worker.allowed != 0)
+        #expect(!worker.script.read { $0.arePushesHeld } && worker.allowed == 32)
         _ = worker.pass(5)
         #expect(worker.script.read { $0.arePushesHeld } && worker.allowed == 0)
         // The outcomes were of pushes from the store.

@@ -167,8 +167,7 @@ struct SwitchMachineTests {
         )
         _ = actions(&machine) { $0.change(pause) }
         #expect(read(&machine, older) == [])
-        var key = pause.key
-        #expect(read(&machine, key: key, value: nil) == [])
+        #expect(read(&machine, key: pause.key, value: nil) == [])
         machine.kept(pause)
         #expect(read(&machine, older) == [])
         #expect(machine.switches.pausesAll)
@@ -225,15 +224,15 @@ struct SwitchMachineTests {
         _ = actions(&machine) { $0.readToEnd() }
         let pause = record(.app("news"), id: 1)
         _ = read(&machine, pause)
-        var key = pause.key
-        let actions = read(&machine, key: key, value: nil)
-        #expect(actions.last == .report && machine.pauses == [] && machine.records == [])
+        #expect(
+            read(&machine, key: pause.key, value: nil).last == .report && machine.pauses == []
+                && machine.records == [])
     }
 
     @Test func unreadableRecordsAreCountedAndHaveNoEffect() {
         var machine = SwitchMachine(.topic)
         _ = actions(&machine) { $0.readToEnd() }
-        var text = "pause everything"
+        let text = "pause everything"
         #expect(read(&machine, key: nil, value: text) == [])
         #expect(read(&machine, key: text, value: nil) == [])
         #expect(read(&machine, key: nil, value: nil) == [])

@@ -215,7 +215,7 @@ public struct SwitchMachine: Sendable {
         report(record, isOwn: isOwn)
     }
 
-    /// Reports a change that took effect. Before the topic's end is known, the loops wait for the end, or for an operator.
+    /// Reports a change that took effect. Until the topic's end is known, only an operator's own change is reported.
     private mutating func report(_ record: SwitchRecord, isOwn: Bool) {
         guard areKnown || isOwn else { return }
         actions.append(.log(record, isOwn: isOwn))

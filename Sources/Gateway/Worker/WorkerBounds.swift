@@ -11,7 +11,7 @@ public struct WorkerBounds: Sendable {
     public var spareSlots = 1024
     /// Limits of a shard's items from the store. The worker sets `hasStore`, `capacity` and `itemsPerLoad`.
     public var residency = ResidencyLimits(hasStore: true, capacity: 1)
-    /// Records that a shard takes in one turn at most, so that answers are not held up.
+    /// Records that a shard takes in one turn at most, so that answers are not held up. At least 1.
     public var recordsPerTurn = 2048
     /// ``DeliveryLimits/residentMilliseconds``.
     public var residentMilliseconds = DeliveryLimits.usualResidence

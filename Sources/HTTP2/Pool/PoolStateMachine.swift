@@ -352,7 +352,6 @@ struct PoolStateMachine {
     }
 
     /// Returns the next action, which the owner carries out; nil when there is none.
-    @inline(__always)
     mutating func nextAction() -> Action? { actions.popFirst() }
 
     /// Opens missing connections at the permitted pace.

@@ -60,7 +60,7 @@ struct WorkerScenario {
     var deadLetterBytesAfter: UInt64 = 0
     /// Seconds after which producers give a record up; nil: as workers do by default.
     var deliveryTimeout: Int?
-    /// True in a world without faults, bad answers and limits, in which no push has a reason to wait.
+    /// True in a world without faults, bad answers, events and small limits. A push waits for slow answers alone.
     var isCalm = false
     /// Bounds of workers, many of them much smaller than in production.
     var bounds = WorkerBounds()
@@ -141,7 +141,13 @@ struct WorkerScenario {
         if isCalm {
             (faultsPerMille, faults, badAnswerPerMille, eventsPerMille, policies) = (0, [], 0, 0, [:])
             (maxInFlight, maxInFlightBytes, inFlightPerDevice, pendingPerDevice) = (400, nil, 16, 128)
-            (coalesceWindow, laterPerMille) = (0, 0)
+            (coalesceWindow, laterPerMille, channels) = (0, 0, 0)
+            (deliveryTimeout, deadLetterBytes, storeAfter) = (nil, nil, .seconds(5))
+            let recordsPerTurn = bounds.recordsPerTurn
+            bounds = WorkerBounds()
+            bounds.recordsPerTurn = recordsPerTurn
+            // The world then lasts for longer than its workers take to settle.
+            pace = UInt64(draw(600...1500)) * 1_000_000
         }
     }
 }
