@@ -549,7 +549,7 @@ import Testing
         #expect(target.machine.arrives(migration, isReleased: true) == .leftOut)
     }
 
-    /// Its record still counts for the partition of the worker.
+    /// The push's record takes room in the worker until the push is given back.
     @Test func departingPushOfAnEndedPartitionIsGivenBack() {
         var bed = Bed(.local, shards: 2)
         _ = bed.machine.admit(bed.facts(100), at: bed.now)

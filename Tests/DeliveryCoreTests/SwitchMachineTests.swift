@@ -32,7 +32,15 @@ struct SwitchMachineTests {
         }
     }
 
+    /// A machine that has read an empty control topic to its end.
+    private func readMachine() -> SwitchMachine {
+        var machine = SwitchMachine(.topic)
+        actions(&machine) { $0.readToEnd() }
+        return machine
+    }
+
     /// Gives the machine a fact, and returns its actions.
+    @discardableResult
     private func actions(
         _ machine: inout SwitchMachine, after fact: (inout SwitchMachine) -> Void
     ) -> [SwitchMachine.Action] {
@@ -129,8 +137,7 @@ struct SwitchMachineTests {
     }
 
     @Test func changeIsInForceBeforeItIsKept() {
-        var machine = SwitchMachine(.topic)
-        _ = actions(&machine) { $0.readToEnd() }
+        var machine = readMachine()
         let pause = record(.all, id: 1)
         #expect(
             actions(&machine) { $0.change(pause) } == [.log(pause, isOwn: true), .report, .produce(pause)])
@@ -147,11 +154,10 @@ struct SwitchMachineTests {
 
     /// A change that another change replaces before it is kept isn't kept before that one.
     @Test func replacedChangeIsKeptWithItsSuccessor() {
-        var machine = SwitchMachine(.topic)
-        _ = actions(&machine) { $0.readToEnd() }
+        var machine = readMachine()
         let (first, second) = (record(.all, false, id: 1), record(.all, false, id: 2))
-        _ = actions(&machine) { $0.change(first) }
-        _ = actions(&machine) { $0.change(second) }
+        actions(&machine) { $0.change(first) }
+        actions(&machine) { $0.change(second) }
         machine.kept(first, offset: 3)
         #expect(machine.isUnkept(.all))
         machine.kept(second, offset: 4)
@@ -160,12 +166,11 @@ struct SwitchMachineTests {
 
     /// Records that precede the worker's own change in the topic don't undo it.
     @Test func olderRecordsHaveNoEffectBehindOwnChange() {
-        var machine = SwitchMachine(.topic)
-        _ = actions(&machine) { $0.readToEnd() }
+        var machine = readMachine()
         let (pause, older, newer) = (
             record(.all, id: 1), record(.all, false, id: 2), record(.all, false, id: 3)
         )
-        _ = actions(&machine) { $0.change(pause) }
+        actions(&machine) { $0.change(pause) }
         #expect(read(&machine, older) == [])
         #expect(read(&machine, key: pause.key, value: nil) == [])
         machine.kept(pause)
@@ -220,8 +225,7 @@ struct SwitchMachineTests {
     }
 
     @Test func tombstoneResumes() {
-        var machine = SwitchMachine(.topic)
-        _ = actions(&machine) { $0.readToEnd() }
+        var machine = readMachine()
         let pause = record(.app("news"), id: 1)
         _ = read(&machine, pause)
         #expect(
@@ -230,8 +234,7 @@ struct SwitchMachineTests {
     }
 
     @Test func unreadableRecordsAreCountedAndHaveNoEffect() {
-        var machine = SwitchMachine(.topic)
-        _ = actions(&machine) { $0.readToEnd() }
+        var machine = readMachine()
         let text = "pause everything"
         #expect(read(&machine, key: nil, value: text) == [])
         #expect(read(&machine, key: text, value: nil) == [])
@@ -240,8 +243,7 @@ struct SwitchMachineTests {
     }
 
     @Test func numberOfPausesIsBounded() {
-        var machine = SwitchMachine(.topic)
-        _ = actions(&machine) { $0.readToEnd() }
+        var machine = readMachine()
         for number in 0..<(SwitchMachine.mostScopes + 10) {
             _ = read(&machine, record(.app("app\(number)"), id: UInt64(number)))
         }
@@ -250,18 +252,17 @@ struct SwitchMachineTests {
         // The remedies are always there.
         #expect(machine.hasRoom(for: .all, isPaused: true))
         #expect(machine.hasRoom(for: .app("app0"), isPaused: false))
-        _ = actions(&machine) { $0.change(record(.all, id: 5_000)) }
+        actions(&machine) { $0.change(record(.all, id: 5_000)) }
         #expect(machine.switches.pausesAll)
-        _ = actions(&machine) { $0.change(record(.app("app0"), false, id: 5_001)) }
+        actions(&machine) { $0.change(record(.app("app0"), false, id: 5_001)) }
         #expect(!machine.hasRoom(for: .app("other"), isPaused: true))
-        _ = actions(&machine) { $0.change(record(.all, false, id: 5_002)) }
+        actions(&machine) { $0.change(record(.all, false, id: 5_002)) }
         #expect(machine.hasRoom(for: .app("other"), isPaused: true))
     }
 
     /// Resumed scopes take no room, however many were paused before.
     @Test func resumedScopesAreForgotten() {
-        var machine = SwitchMachine(.topic)
-        _ = actions(&machine) { $0.readToEnd() }
+        var machine = readMachine()
         for number in 0..<5_000 {
             let scope = PauseScope.app("app\(number)")
             _ = read(&machine, record(scope, id: UInt64(2 * number)))
@@ -272,12 +273,11 @@ struct SwitchMachineTests {
 
     /// The worker's own change was compacted away before the worker read it.
     @Test func laterRecordCountsWithoutTheOwnOne() {
-        var machine = SwitchMachine(.topic)
-        _ = actions(&machine) { $0.readToEnd() }
+        var machine = readMachine()
         let (pause, older, newer) = (
             record(.all, id: 1), record(.all, false, id: 2), record(.all, false, id: 3)
         )
-        _ = actions(&machine) { $0.change(pause) }
+        actions(&machine) { $0.change(pause) }
         machine.kept(pause, offset: 7)
         #expect(read(&machine, older, offset: 6) == [])
         #expect(machine.switches.pausesAll)
@@ -315,7 +315,7 @@ struct SwitchMachineTests {
 
     @Test func memoryHandsItsChangesOn() {
         var machine = SwitchMachine(.memory)
-        _ = actions(&machine) { $0.change(record(.all, id: 1)) }
+        actions(&machine) { $0.change(record(.all, id: 1)) }
         #expect(SwitchMachine(.memory, records: machine.unkept).switches.pausesAll)
     }
 }

@@ -10,8 +10,7 @@ import Testing
     }
 
     private func sentOffsets(_ emitted: [WorkerAction]) -> [Int64]? {
-        for case .sendOffsets(let parts) in emitted { return parts.map(\.point.offset) }
-        return nil
+        emitted.compactMap(\.offsets).first?.map(\.point.offset)
     }
 
     private func finish(_ script: WorkerScript, produced: Int) -> [WorkerAction] {

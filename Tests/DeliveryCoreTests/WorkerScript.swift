@@ -203,6 +203,9 @@ extension WorkerAction {
     var commit: (set: Committer.CommitSet, ticket: UInt64)? {
         if case .commit(let set, let ticket) = self { (set, ticket) } else { nil }
     }
+    var offsets: [Committer.CommitSet.Part]? {
+        if case .sendOffsets(let parts) = self { parts } else { nil }
+    }
     var request: ShardRequest? {
         if case .requestAll(let request) = self { request } else { nil }
     }

@@ -48,17 +48,11 @@ struct RestoreRoomTests {
             #expect(most <= WorkerBounds().residency.room)
             try bed.produce(300, seed: 992)
             let known = Set(devices)
-            // Each outcome is read once, because there are 20,000 of them.
-            var (read, pushed) = (0, 0)
             // A turn with thousands of items takes seconds in a debug build on a busy machine.
             try eventually("records are pushed meanwhile", timeout: .seconds(180)) {
                 bed.outcomes.poll()
-                let outcomes = bed.outcomes.records[read...].compactMap {
-                    OutcomeSummary(json: $0.value ?? [])
-                }
-                read = bed.outcomes.records.count
-                pushed += outcomes.count { $0.kind == .accepted && !known.contains($0.deviceToken) }
-                return pushed == 300
+                return bed.readOutcomes().count { $0.kind == .accepted && !known.contains($0.deviceToken) }
+                    == 300
             }
             #expect(second.snapshot().totals.unaccounted == 0)
         }

@@ -239,13 +239,15 @@ def last_name(code):
 def mistakes_of(file, text):
     code = mask(text)
     found = {}
+    checks = [(match.end(), matching(code, match.end() - 1))
+              for match in re.finditer(r"\b(?:precondition|assert)\(", code)]
 
     def add(begin, end, kind, mutated, change, brief, shape="expression"):
         first = text.rfind("\n", 0, begin) + 1
         lines = text[first:text.find("\n", end - 1)]
         if SKIPPED_LINES.search(lines) and kind != "condition" or re.match(r"\s*case\b", lines) and kind == "number":
             return
-        if re.search(r"\b(precondition|assert)\($", text[:first].rstrip()):
+        if any(start <= begin < stop for start, stop in checks):
             return
         mistake = Mistake(file, begin, end, kind, mutated, change, shape)
         mistake.line = text.count("\n", 0, begin) + 1

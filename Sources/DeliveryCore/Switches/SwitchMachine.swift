@@ -56,6 +56,7 @@ public struct SwitchMachine: Sendable {
     public private(set) var unreadable = 0
     /// Changes that took effect, pauses and resumes.
     public private(set) var changes = 0
+    /// Actions that the owner hasn't taken yet.
     private var actions = Deque<Action>()
 
     /// Nanoseconds after which a change that couldn't be kept is written again.
@@ -148,7 +149,7 @@ public struct SwitchMachine: Sendable {
 
     /// Repeats the attempts that are due.
     public mutating func advance(to now: UInt64) {
-        for (scope, change) in pending {
+        for (scope, change) in pending.sorted(by: { $0.key < $1.key }) {
             guard let time = change.retryAt, time <= now else { continue }
             pending[scope]!.retryAt = nil
             actions.append(home == .file ? .write(change.record) : .produce(change.record))

@@ -18,8 +18,10 @@ final class RequestAuditor {
     private var topicStops: [TopicOfRun: Pause] = [:]
     /// Nanoseconds until which no request of a worker arrives, because APNs has counted too many provider tokens.
     private var rests: [WorkerRun: Pause] = [:]
-    /// Pushes of a calm world that were sent, and those among them that were sent late.
-    private var (sent, late) = (0, 0)
+    /// First requests of a calm world's pushes that were checked.
+    private(set) var promptChecks = 0
+    /// The late ones among them.
+    private var late = 0
     /// Answers that took the token for wrong.
     private var wrongTokens: [TopicOfRun: Int] = [:]
 
@@ -238,13 +240,14 @@ final class RequestAuditor {
         if passed > Self.longestWait {
             report(.prompt, "job \(number) is sent after \(passed / 1_000_000) ms")
         }
-        sent += 1
+        promptChecks += 1
         if passed > Self.promptness { late += 1 }
     }
 
     /// Checks at a calm world's end that at least half of the pushes waited for nothing.
     func ended() {
-        if sent >= 10, late > sent / 2 { report(.prompt, "\(late) of \(sent) pushes are sent late") }
+        guard promptChecks >= 10, late > promptChecks / 2 else { return }
+        report(.prompt, "\(late) of \(promptChecks) pushes are sent late")
     }
 
     // MARK: Limits and pauses

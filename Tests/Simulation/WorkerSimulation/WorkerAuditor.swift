@@ -43,6 +43,7 @@ final class WorkerAuditor {
     private(set) var repeatedPushes = 0
     private(set) var repeatedOutcomes = 0
     private(set) var outcomes = 0
+    var promptChecks: Int { requests.promptChecks }
     /// Outcomes by kind and cause.
     private(set) var kinds: [String: Int] = [:]
 

@@ -136,18 +136,17 @@ struct WorkerScenario {
         (bounds.residency.idle, bounds.residency.pastChanges) = (4, 4)
         // At least the time by which due items are loaded ahead.
         if draw(0...1) == 0 { bounds.residentMilliseconds = Int64(draw(2500...8000)) }
-        if draw(0...1) == 0 { bounds.recordsPerTurn = draw(1...4) }
+        let recordsPerTurn = draw(0...1) == 0 ? draw(1...4) : bounds.recordsPerTurn
         isCalm = draw(0...9) == 0
         if isCalm {
             (faultsPerMille, faults, badAnswerPerMille, eventsPerMille, policies) = (0, [], 0, 0, [:])
             (maxInFlight, maxInFlightBytes, inFlightPerDevice, pendingPerDevice) = (400, nil, 16, 128)
             (coalesceWindow, laterPerMille, channels) = (0, 0, 0)
             (deliveryTimeout, deadLetterBytes, storeAfter) = (nil, nil, .seconds(5))
-            let recordsPerTurn = bounds.recordsPerTurn
             bounds = WorkerBounds()
-            bounds.recordsPerTurn = recordsPerTurn
             // The world then lasts for longer than its workers take to settle.
             pace = UInt64(draw(600...1500)) * 1_000_000
         }
+        bounds.recordsPerTurn = recordsPerTurn
     }
 }

@@ -55,6 +55,8 @@ public struct WorkerCounts: Sendable {
     public var repeatedOutcomes = 0
     public var starts = 0
     public var faults = 0
+    /// Pushes of calm worlds whose first request was checked for its promptness.
+    public var promptChecks = 0
     /// Outcomes by kind and cause.
     public var kinds: [String: Int] = [:]
 
@@ -70,6 +72,7 @@ public struct WorkerCounts: Sendable {
         repeatedOutcomes += other.repeatedOutcomes
         starts += other.starts
         faults += other.faults
+        promptChecks += other.promptChecks
         kinds.merge(other.kinds, uniquingKeysWith: +)
     }
 }

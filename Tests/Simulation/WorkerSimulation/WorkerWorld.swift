@@ -177,6 +177,7 @@ final class WorkerWorld {
         counts.outcomes = auditor.outcomes
         counts.repeatedOutcomes = auditor.repeatedOutcomes
         counts.repeatedPushes = auditor.repeatedPushes
+        counts.promptChecks = auditor.promptChecks
         counts.kinds = auditor.kinds
         return counts
     }
