@@ -54,6 +54,8 @@ struct ErasureTests {
         harness.machine.abandon(partition: 0, at: harness.now)
         harness.drain()
         _ = harness.machine.erase(DeliveryHarness.device("d"), at: harness.now)
+        harness.drain()
+        #expect(!harness.others.contains { if case .noteErasure = $0 { true } else { false } })
         harness.answer(slot, .serviceUnavailable)
         #expect(harness.ended == ["a dropped"])
     }
