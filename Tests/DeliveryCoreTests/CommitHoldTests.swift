@@ -41,6 +41,37 @@ import Testing
         #expect(done.contains { if case .unassign([0]) = $0 { true } else { false } })
     }
 
+    /// The group waits for a revocation, and for no other commit.
+    @Test func revocationIsCommittedBeforeTheOtherPartitions() throws {
+        let script = WorkerScript()
+        script.assign([0, 1], offset: 3)
+        _ = script.take(3)
+        _ = script.take(3, partition: 1)
+        script.deliver(3)
+        script.apply { $0.revoked([0], isLost: false, at: $1) }
+        let first = try #require(
+            script.reportAll { _ in .abandoned(SlotCount(slot: 0, count: 0)) }.compactMap(\.commit).first)
+        script.apply { $0.commitHeld(first.ticket, at: $1) }
+        script.deliver(3, slot: 1)
+        script.pass(WorkerScript.second)
+        #expect(script.tick().compactMap(\.commit).first?.set.kind == .revocation)
+    }
+
+    /// Half of the window is finished during a commit.
+    @Test func acceptedCommitIsFollowedAtOnceByOneThatIsDue() throws {
+        let script = WorkerScript()
+        script.assign([0], offset: 0)
+        for offset in Int64(0)..<48 { _ = script.take(offset) }
+        script.pass(WorkerScript.second)
+        for offset in Int64(0)..<16 { script.deliver(offset) }
+        script.apply { $0.countPushes(ended: 16, records: 0, unreported: 0, at: $1) }
+        let first = try #require((script.actions + script.passTicks()).compactMap(\.commit).last)
+        for offset in Int64(16)..<48 { script.deliver(offset) }
+        script.apply { $0.countPushes(ended: 16, records: 0, unreported: 0, at: $1) }
+        let answered = script.apply { $0.committed(first.ticket, fault: nil, at: $1) }
+        #expect(answered.compactMap(\.commit).first?.set.parts.map(\.point.offset) == [48])
+    }
+
     /// The log says that jobs are repeated, also when the group never lets the commit pass.
     @Test func revocationThatEndsWithoutItsCommitIsNoted() {
         let script = finished()

@@ -28,6 +28,12 @@ import Testing
         }
     }
 
+    @Test func offsetsBelowTheWatermarkAreLeftOut() {
+        #expect(
+            CommitMetadata.encode(watermark: 1000, completed: [900..<950, 990..<1000, 1001..<1040])
+                == CommitMetadata.encode(watermark: 1000, completed: [1001..<1040]))
+    }
+
     /// Evidence is a pair without offsets, which earlier versions read as nothing.
     @Test(arguments: [[], [1001..<1040, 1050..<1060]])
     func evidenceIsKeptBesideRuns(ranges: [Range<Int64>]) {

@@ -73,6 +73,21 @@ struct DeliveryEvictionTests {
         #expect(harness.state("a") == .held)
     }
 
+    /// A worker that looks for the push in the push's partition has to find the new device's presence there.
+    @Test(arguments: [UInt16(0), 1]) func presenceIsKeptInThePartitionOfAPushThatMoves(_ partition: UInt16) {
+        var harness = DeliveryHarness { $0.storeIsDurable = true }
+        let device = DeliveryHarness.device("new")
+        _ = harness.machine.offline(
+            device, occurred: .at(harness.now.wallMilliseconds), partition: partition, at: harness.now)
+        harness.drain()
+        harness.push("a") { $0.delivery = .holdWhileOffline }
+        harness.others = []
+        _ = harness.machine.tokenChanged(
+            DeliveryHarness.device("d"), to: device, isElsewhere: false, at: harness.now)
+        harness.drain()
+        #expect(keptPresences(harness).map(\.device) == (partition == 0 ? [] : [device]))
+    }
+
     @Test func storedPushesAreEvictedWithinASecond() {
         var harness = held(["a", "b"])
         #expect(harness.state("a") == .held, "it stays for a moment while there is room")

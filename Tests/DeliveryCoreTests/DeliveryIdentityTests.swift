@@ -107,6 +107,25 @@ struct DeliveryIdentityTests {
         #expect(harness.waiting.last == "another")
     }
 
+    @Test func pushThatMovesToAFullDeviceIsRefused() {
+        var harness = DeliveryHarness {
+            $0.capacity = 8_192
+            $0.pendingPerDevice = 8_192
+        }
+        for index in 0..<4_096 {
+            let facts = harness.facts("\(index)", device: "new", collapse: "\(index)")
+            guard case .placed(let slot) = harness.machine.admit(facts, at: harness.now) else { continue }
+            harness.names[slot] = "\(index)"
+        }
+        harness.push("moves") { $0.offset = 5_000 }
+        harness.push("supersedes", collapse: "7") { $0.offset = 5_001 }
+        _ = harness.machine.tokenChanged(
+            DeliveryHarness.device("d"), to: DeliveryHarness.device("new"), isElsewhere: false,
+            at: harness.now)
+        harness.drain()
+        #expect(harness.ended == ["7 superseded by supersedes", "moves undeliverable deviceLimit"])
+    }
+
     @Test func manyPushesOfOneIdentitySendOnlyTwo() {
         var harness = DeliveryHarness()
         harness.push("0", collapse: "score")

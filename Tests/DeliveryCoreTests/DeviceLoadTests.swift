@@ -39,6 +39,57 @@ import Testing
         #expect(bed.residency.restoredItems == 1)
     }
 
+    /// A device without enough room waits for as much room as its items need, and no more.
+    @Test func deviceIsLoadedAgainWithRoomForItsItems() {
+        let bed = ResidencyBed(stored: [50, 51], room: 3)
+        bed.restore(ResidencyBed.place(10))
+        bed.restore(ResidencyBed.place(11))
+        #expect(bed.loadDue([50, 51]) == [50])
+        bed.residency.removeItem(0)
+        #expect(bed.requestLoads() == [])
+        bed.residency.removeItem(1)
+        #expect(bed.requestLoads() == [ResidencyBed.request()])
+    }
+
+    // MARK: Items of other shards
+
+    private func arrival(_ offset: Int64, isRestored: Bool = true) -> DeferredMigration {
+        DeferredMigration(
+            handle: UInt32(offset), device: DeviceKey(high: UInt64(offset), low: 2),
+            place: ResidencyBed.place(offset), isReleased: true, isRestored: isRestored)
+    }
+
+    /// Takes in an item whose device has nothing in the store.
+    private func arrive(
+        _ bed: ResidencyBed, _ offset: Int64, isRestored: Bool = true
+    ) -> [ResidencyAction] {
+        let verdict = bed.residency.importItem(arrival(offset, isRestored: isRestored), bed.delivery)
+        #expect(verdict == .deferred)
+        _ = bed.requestLoads()
+        _ = bed.load([])
+        return bed.actions()
+    }
+
+    /// The other shard has read the record.
+    @Test func recordOfAnArrivalCountsAsRead() {
+        let bed = ResidencyBed(stored: [100])
+        #expect(arrive(bed, 100, isRestored: false) == [.takeOver(100)])
+        #expect(bed.loadDue([100]) == [100])
+    }
+
+    @Test(arguments: [false, true]) func arrivalThatLeavesReturnsItsRoom(waitsForASlot: Bool) {
+        let bed = ResidencyBed(room: 2)
+        #expect(arrive(bed, 50) == [.takeOver(50)])
+        #expect(arrive(bed, 51) == [.takeOver(51)])
+        #expect(arrive(bed, 52) == [], "there is no room for a load")
+        if waitsForASlot {
+            bed.residency.deferUntilSlot(arrival(50))
+        } else {
+            bed.residency.removeItem(ResidencyBed.place(50))
+        }
+        #expect(bed.requestLoads().first == .load(arrival(52).device, 0, withItems: true))
+    }
+
     @Test func itemStaysInTheStoreUntilOlderWaitingPushHasContinued() {
         let bed = ResidencyBed(stored: [101])
         bed.residency.hasRead(0, through: 101)

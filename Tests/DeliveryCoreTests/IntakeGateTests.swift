@@ -41,6 +41,19 @@ import Testing
         #expect(drain(&gate).isEmpty)
     }
 
+    /// A share is at least one job.
+    @Test func idlePartitionIsNotPausedForItsShare() {
+        var gate = gate(jobs: 1)
+        take(&gate, 0, 0..<1)
+        for (time, reasons) in [
+            (1, [IntakeGate.Reason.share, []]), (3, [[.share, .limit], .limit]),
+        ] {
+            _ = gate.room(atMost: 1, at: UInt64(time - 1) * Self.second)
+            gate.advance(to: UInt64(time) * Self.second)
+            #expect([gate.reasons(0), gate.reasons(1)] == reasons)
+        }
+    }
+
     /// Released jobs are known by number only. If more were counted as old than are left, an empty partition could be
     /// paused for its share. Nothing would resume that partition.
     @Test func releasedJobsAreNotCountedAsOld() {

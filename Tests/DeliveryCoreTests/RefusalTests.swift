@@ -235,6 +235,7 @@ import Testing
     @Test func partitionOfARecordThatNeverFitsLeavesTheTransactions() {
         let script = open()
         _ = script.take(0)
+        _ = script.take(1)
         _ = script.take(0, partition: 1)
         script.deliver(0, slot: 1)
         for number in UInt64(1)...3 {
@@ -242,7 +243,9 @@ import Testing
             _ = abort(script, number, produced: Int(number) + 1)
         }
         _ = lose(script, 0, cuts: 3)
-        let requests = abort(script, 4, produced: 5)
+        // Another record of the partition could be cut.
+        _ = lose(script, 1)
+        let requests = abort(script, 4, produced: 6)
         #expect(stops(script.actions) == [0] && script.actions.contains(.pause([0])))
         #expect(requests.contains(.end(slots: [0])))
         #expect(requests.last == .thaw(number: 5, repeating: [1], refused: []))
@@ -250,7 +253,7 @@ import Testing
         script.deliver(0, slot: 1)
         script.pass(WorkerScript.second)
         script.apply { $0.wake(at: $1) }
-        let parts = script.freezeAll(5, produced: 6).last?.offsets
+        let parts = script.freezeAll(5, produced: 7).last?.offsets
         #expect(parts?.map(\.partition) == [1] && parts?.map(\.point.offset) == [1])
         #expect(script.read { $0.failure == nil && $0.checkInvariants() == nil })
     }

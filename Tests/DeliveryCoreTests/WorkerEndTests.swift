@@ -22,6 +22,18 @@ import Testing
         }
     }
 
+    /// A worker whose jobs are done and whose shards are about to end.
+    private func ending() -> WorkerScript {
+        let script = WorkerScript()
+        script.assign([0])
+        _ = script.take(0)
+        script.deliver(0)
+        script.apply { $0.stop(at: $1) }
+        script.reportAll { _ in .drained(0) }
+        script.reportAll { _ in .settledAll }
+        return script
+    }
+
     private func openTransaction() -> WorkerScript {
         let script = WorkerScript(.transactions)
         script.step(.initialize)
@@ -32,13 +44,7 @@ import Testing
     }
 
     @Test func unansweredLastCommitTimesOutAndTheGroupIsLeft() {
-        let script = WorkerScript()
-        script.assign([0])
-        _ = script.take(0)
-        script.deliver(0)
-        script.apply { $0.stop(at: $1) }
-        script.reportAll { _ in .drained(0) }
-        script.reportAll { _ in .settledAll }
+        let script = ending()
         _ = finish(script, produced: 0)
         #expect(script.polled().contains { $0.commit?.set.kind == .last })
         #expect(!script.passTicks(19).contains(where: isClose))
@@ -61,6 +67,22 @@ import Testing
         emitted += script.passTicks(20)
         #expect(emitted.allSatisfy { $0.commit == nil })
         #expect(emitted.contains(where: isClose))
+    }
+
+    /// Shards that end have to report before the group is left, also when the worker fails meanwhile.
+    @Test func failureWhileShardsEndWaitsForTheShards() {
+        let script = ending()
+        #expect(!script.report(0, .lostChange("a value can't be encrypted")).contains(where: isClose))
+        #expect(finish(script, produced: 0).contains(where: isClose))
+    }
+
+    /// A shard that has ended takes no requests.
+    @Test func revocationWhileShardsEndAsksNoShard() {
+        let script = ending()
+        let revoked = script.apply { $0.revoked([0], isLost: false, at: $1) }
+        #expect(revoked.compactMap(\.request).isEmpty)
+        #expect(!revoked.contains(.unassign([0])))
+        #expect((finish(script, produced: 0) + script.polled()).contains { $0.commit?.set.kind == .last })
     }
 
     /// The store's progress alone moved the offset.

@@ -43,6 +43,13 @@ import Testing
         #expect(failure(script.passTicks(300)) == nil)
     }
 
+    /// The consumer's descriptor stays silent for records that arrived meanwhile.
+    @Test func aStoreThatWorksAgainHasKafkaPolledAtOnce() {
+        let script = script()
+        script.apply { $0.storeFails(true, at: $1) }
+        #expect(script.apply { $0.storeFails(false, at: $1) }.contains(.poll))
+    }
+
     /// RocksDB resumes by itself when there is room again.
     @Test func aFullDiskIsWaitedFor() {
         let script = script()

@@ -45,6 +45,32 @@ import Testing
         #expect(handed(script.report(0, .progress(freed))) == [UInt(Self.far) + 1])
     }
 
+    /// The window has room again, and the limit has none.
+    @Test func laterRecordDoesNotOvertakeAHeldOne() {
+        let script = WorkerScript(.local, jobs: 1)
+        script.assign([0])
+        _ = script.take(0)
+        #expect(script.take(Self.far) == .deferred)
+        var stored = ShardProgress()
+        stored.completed = [.init(place: RecordPlace(partitionSlot: 0, offset: 0), isRepeated: false)]
+        script.report(0, .progress(stored))
+        #expect(script.take(Self.far + 1) == .deferred)
+        var freed = ShardProgress()
+        freed.freed = [0: 1]
+        #expect(handed(script.report(0, .progress(freed))) == [UInt(Self.far) + 1])
+    }
+
+    @Test func pauseForTheWindowIsCountedAndNoted() {
+        let script = WorkerScript()
+        script.assign([0])
+        _ = script.take(0)
+        _ = script.take(Self.far)
+        let polled = script.apply { machine, _ in machine.polled(2, bytes: 200) }
+        #expect(polled.contains(.note(.pausedForWindow(0, watermark: 0, finishedAbove: 0))))
+        #expect(polled.contains(.pause([0])))
+        #expect(script.read { $0.counters.partitionPauses } == 1)
+    }
+
     @Test func partitionWithoutOutstandingRecordsReportsNoAge() {
         let script = WorkerScript()
         script.assign([0])

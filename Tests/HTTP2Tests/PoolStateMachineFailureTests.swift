@@ -131,6 +131,17 @@ import Testing
         #expect(machine.take().count { if case .open = $0 { true } else { false } } == 8)
     }
 
+    /// A request in flight may delay the end of the connection for long.
+    @Test func connectionThatTheServerEndsSoonIsShortLivedAtOnce() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        machine.answered(0)
+        machine.ending(0, now: 1_000 * ms)
+        #expect(machine.shortLives == 1)
+        machine.ended(0, .ours, now: 2_000 * ms)
+        #expect(machine.shortLives == 1)
+    }
+
     @Test func connectionThatServedManyRequestsIsNotShortLived() {
         var machine = machine()
         var now: UInt64 = 0

@@ -66,7 +66,7 @@ struct ClientStreamTable: ~Copyable {
     /// Returns the kept text, which is valid until the cell's next answer.
     func uniqueID(of index: Int32) -> UnsafeRawBufferPointer {
         let count = Int(cells[Int(index)].uniqueIDCount)
-        guard count > 0, let uniqueIDs else { return UnsafeRawBufferPointer(start: nil, count: 0) }
+        guard let uniqueIDs else { return UnsafeRawBufferPointer(start: nil, count: 0) }
         return UnsafeRawBufferPointer(
             start: uniqueIDs + Int(index) * HeaderBlockDecoder.maximumUniqueID, count: count)
     }
