@@ -113,6 +113,16 @@ import Testing
         #expect(bed.load([50]) == [50])
         #expect(bed.actions() == [.proceed(100)])
     }
+
+    /// After a token change, no scan has told of the item.
+    @Test func itemThatAPresenceLookFindsWithoutASlotIsKnown() {
+        let bed = ResidencyBed()
+        bed.waits(ResidencyBed.record(100, look: .everywhere))
+        #expect(bed.requestLoads() == [ResidencyBed.request()])
+        #expect(bed.residency.evictedDevices == 0)
+        _ = bed.loadWithoutSlot(50)
+        #expect(bed.residency.evictedDevices == 1)
+    }
 }
 
 extension ResidencyBed {

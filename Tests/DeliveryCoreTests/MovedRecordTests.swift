@@ -32,6 +32,15 @@ import Testing
         #expect(completed == [.init(place: Self.place, isRepeated: true)])
     }
 
+    @Test func markIsRemovedOnceItsRecordIsCommitted() {
+        var machine = Self.machine(index: 0)
+        machine.forgetMarks(at: 200_000_000) { $0(0, 101) }
+        let event = machine.nextEvent(at: DeliveryTime(wallMilliseconds: 0, monotonicNanoseconds: 0))
+        #expect(event == .removeMark(Self.place))
+        let isDone = machine.isDone(Self.place, Self.device, Self.id)
+        #expect(!isDone)
+    }
+
     @Test func markStaysWhileItsRecordMayBeReadAgain() {
         var machine = Self.machine(index: 0)
         // Records below the watermark are committed, and this one isn't.

@@ -57,6 +57,7 @@ import Testing
         harness.write(3, partition: 3, isJob: false)
         harness.write(4, partition: 3)
         #expect(harness.abandon(3) == 2, "jobs alone are counted")
+        #expect(!harness.takeTold().contains { if case .gaveBack = $0 { true } else { false } })
         harness.timerDue()
         #expect(harness.numbers == [1])
         #expect(harness.kept.isEmpty && harness.recordsHeld == 0)

@@ -231,6 +231,19 @@ import Testing
         #expect(script.read { $0.failure == nil })
     }
 
+    /// A shard reports a refusal by the producer after the transaction has ended.
+    @Test func refusalOfAnEarlierTransactionAbortsNothing() {
+        let script = open()
+        _ = script.take(0)
+        #expect(lose(script, 0) == .done)
+        _ = abort(script, 1, produced: 1)
+        script.report(0, .refused(number: 1))
+        script.deliver(0)
+        script.pass(WorkerScript.second)
+        script.apply { $0.wake(at: $1) }
+        #expect(script.freezeAll(2, produced: 2).last?.offsets != nil)
+    }
+
     /// Changes of the store belong to the outcome, and so nothing of the partition is in a transaction any more.
     @Test func partitionOfARecordThatNeverFitsLeavesTheTransactions() {
         let script = open()

@@ -76,6 +76,17 @@ import Testing
         #expect(finish(script, produced: 0).contains(where: isClose))
     }
 
+    @Test(arguments: [false, true]) func shardsEndOnceEachHasDrainedAndSettled(settlesLast: Bool) {
+        let script = WorkerScript()
+        script.assign([0])
+        script.apply { $0.stop(at: $1) }
+        let reports = settlesLast ? [ShardReport.drained(0), .settledAll] : [.settledAll, .drained(0)]
+        for (shard, report) in [(0, reports[0]), (1, reports[0]), (0, reports[1])] {
+            #expect(!script.report(shard, report).compactMap(\.request).contains(.finish))
+        }
+        #expect(script.report(1, reports[1]).compactMap(\.request).contains(.finish))
+    }
+
     /// A shard that has ended takes no requests.
     @Test func revocationWhileShardsEndAsksNoShard() {
         let script = ending()

@@ -26,6 +26,25 @@ import Testing
         #expect(script.machine.gate.total.jobs == 2)
     }
 
+    @Test func outcomeOfALostPartitionFreesTheRoomOfItsJobAlone() {
+        let script = WorkerScript()
+        script.assign([0])
+        for offset in Int64(0)..<4 { _ = script.take(offset) }
+        script.apply { $0.revoked([0], isLost: true, at: $1) }
+        func place(_ offset: Int64) -> OutcomePlace {
+            OutcomePlace(RecordPlace(partitionSlot: 0, offset: offset), isOffsetDone: false)
+        }
+        script.apply { machine, now in
+            _ = machine.lost(
+                place(0), KafkaFault("away", .retriable), topic: "outcomes",
+                form: ProducedForm(kind: .outcome, cuts: 1, bytes: 300), at: now)
+        }
+        #expect(script.machine.gate.total.jobs == 3)
+        script.report(
+            0, .neverFits(place(1), topic: "letters", KafkaFault("too large", [.ofRecord, .lasting])))
+        #expect(script.machine.gate.total.jobs == 2)
+    }
+
     @Test func revocationCommitsAtOnceWhenItsLastJobReturns() {
         let script = WorkerScript()
         script.assign([0])

@@ -71,6 +71,19 @@ import Testing
         #expect(script.read { $0.counters.partitionPauses } == 1)
     }
 
+    /// Nothing can be committed until the producer has its identifier.
+    @Test(arguments: [TransactionCycle.Failure.retriable(KafkaFault("away", .retriable)), nil])
+    func pushesBeginOnceTheProducerHasItsIdentifier(failure: TransactionCycle.Failure?) {
+        let script = WorkerScript(.transactions)
+        script.assign([0])
+        script.step(.initialize, failure)
+        for _ in 0..<600 {
+            script.apply { $0.countPushes(ended: 0, records: 0, unreported: 0, at: $1) }
+            script.passTicks(1)
+        }
+        #expect(script.read { $0.arePushesHeld } == (failure != nil))
+    }
+
     @Test func partitionWithoutOutstandingRecordsReportsNoAge() {
         let script = WorkerScript()
         script.assign([0])

@@ -115,7 +115,11 @@ struct StoreEncryptionWorkerTests {
             }
             let values = changelog.records.compactMap(\.value)
             #expect(values.allSatisfy { !has($0, Self.secret) && !has($0, newsTopic) })
-            #expect(values.count { $0.count > 8 && $0[8] == SealedValue.version } == 30)
+            // On a busy machine a push is put again when its wait changes.
+            let sealed = changelog.records.filter {
+                $0.value.map { $0.count > 8 && $0[8] == SealedValue.version } ?? false
+            }
+            #expect(Set(sealed.map(\.key)).count == 30)
 
             // A worker without a copy restores from the changelog.
             let second = try worker(bed, "second", keys: Self.keyA)

@@ -114,6 +114,15 @@ import Testing
         #expect(harness.session.openStreams == 1)
     }
 
+    @Test func streamsWindowMayReachItsLimit() {
+        let harness = Harness()
+        harness.receive(Raw.settings([(3, 100)]))
+        #expect(harness.submit(1, bytes: 0) == .submitted)
+        #expect(harness.receive(Raw.settings([(4, 0x7fff_ffff)])) == nil)
+        #expect(harness.receive(Raw.ok(1)) == nil)
+        #expect(harness.log.last == "1: 200 ")
+    }
+
     @Test func contentWaitsForTheStreamWindow() {
         let harness = Harness()
         harness.receive(Raw.settings([(4, 6)]))
