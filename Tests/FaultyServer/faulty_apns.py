@@ -173,6 +173,15 @@ class Peer(asyncio.Protocol):
         if reason:
             self.h2.send_data(stream, json.dumps({"reason": reason}).encode(), end_stream=True)
 
+    def cut(self, stream, status, end):
+        """The status is all that arrives of the answer. A reset follows, or nothing."""
+        token = self.tokens.pop(stream)
+        if status < 300:
+            self.server.note("A", token)
+        self.h2.send_headers(stream, [(b":status", str(status).encode())])
+        if end == "reset":
+            self.h2.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
+
     def reset(self, stream, code):
         self.tokens.pop(stream)
         self.h2.reset_stream(stream, code)
@@ -217,6 +226,9 @@ class Peer(asyncio.Protocol):
             if not server.chance(server.parameter(1, 1.0)):
                 return False
             self.later(self.reset, stream, server.parameter(0, 2))
+            return True
+        if name == "cut":
+            self.later(self.cut, stream, server.parameter(0, 200), server.parameter(1, "reset"))
             return True
         if name == "without-status":
             self.later(self.without_status, stream)

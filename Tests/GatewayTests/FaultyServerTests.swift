@@ -118,6 +118,28 @@ import Testing
         #expect(run.books.allRequests < 4 * run.outcomes.count, "\(run.books.allRequests) requests")
     }
 
+    // MARK: Answers that are cut
+
+    /// A status that has arrived is the answer: no push is sent twice, and none is lost.
+    @Test(arguments: ["reset", "nothing"]) func statusOfACutAnswerIsTheAnswer(end: String) throws {
+        let run = try run("cut:200:\(end)", jobs: 100, shortTimeouts: true) {
+            $0.apns.progressTimeout = .seconds(20)
+        } _: { push, index in
+            push.duplicates = index % 2 == 0 ? "avoid" : nil
+        }
+        expectAll(run, "\(end)")
+        #expect(run.books.allRequests == run.outcomes.count)
+    }
+
+    @Test func tokenThatACutAnswerCallsUnregisteredIsRejected() throws {
+        let run = try run("cut:410:reset", seconds: 60, jobs: 50) { _ in
+        } _: { push, _ in
+            push.duplicates = "avoid"
+        }
+        #expect(run.count(.rejected) == run.outcomes.count)
+        #expect(run.books.allRequests == run.outcomes.count)
+    }
+
     // MARK: Ends of connections
 
     /// Each connection ends after one answer.

@@ -71,6 +71,35 @@ import Testing
         #expect(harness.session.events.all.map(\.body.count) == [20 * piece.utf8.count + 3])
     }
 
+    // MARK: Answers that are cut
+
+    /// Ways in which a stream can end behind the status of its answer.
+    enum Cut: CaseIterable { case reset, refusal, goAway, connection, deadline, trailers, window }
+
+    @Test(arguments: Cut.allCases, [10, 200_000])
+    func statusThatHasArrivedIsTheAnswer(cut: Cut, bytes: Int) {
+        let harness = Harness()
+        harness.receive(Raw.settings([(3, 100)]))
+        // A long request isn't sent whole.
+        #expect(harness.submit(1, bytes: bytes, deadline: 10) == .submitted)
+        _ = harness.frames()
+        harness.receive(Raw.bad(1) + Raw.data(1, #"{"reason":"BadTopic"}"#, end: false))
+        switch cut {
+        case .reset: harness.receive(Raw.reset(1, 8))
+        case .refusal: harness.receive(Raw.reset(1, 7))
+        case .goAway: harness.receive(Raw.goAway(0, 0))
+        case .connection: harness.session.abandonStreams()
+        case .deadline: _ = harness.session.expire(now: 10)
+        case .trailers: harness.receive(Raw.frame(1, flags: 0x4, stream: 1, [0x88]))
+        case .window: harness.receive(Raw.windowUpdate(1, 0))
+        }
+        harness.drain()
+        #expect(harness.log.filter { $0.hasPrefix("1: ") } == [#"1: 400 {"reason":"BadTopic"}"#])
+        #expect(harness.session.streams.count == 0)
+        let resets = harness.frames().filter { $0.type == 3 }
+        #expect(resets.count <= 1 && (resets.isEmpty || ![.reset, .refusal].contains(cut)))
+    }
+
     @Test func contentBeyondItsLimitIsCutOff() throws {
         let harness = Harness(maximumBody: 20_000)
         harness.receive(Raw.settings([(3, 100)]))

@@ -62,17 +62,6 @@ import Testing
             ])
     }
 
-    /// A server that begins its answer has acted, even on an incomplete request.
-    @Test func begunAnswerMakesAnIncompleteRequestUnknown() {
-        let harness = HostileServerTests.opened([(4, 10)], requests: 0)
-        #expect(harness.submit(1, bytes: 20) == .submitted)
-        _ = harness.frames()
-        #expect(harness.receive(Raw.bad(1)) == nil)
-        harness.session.abandonStreams()
-        harness.drain()
-        #expect(harness.log == ["settings", "1: unknown CONNECT_ERROR"])
-    }
-
     /// The system sends acknowledged bytes no more. All other bytes could arrive after their request's end.
     @Test func expiredRequestIsUnderWayUntilItsBytesAreAcknowledged() {
         let harness = HostileServerTests.opened([(4, 10)], requests: 0)

@@ -7,6 +7,8 @@ final class ServerModel {
         var status = 0
         var body: [UInt8] = []
         var hasEnded = false
+        /// Bytes of its DATA frames, padding included.
+        var windowUsed = 0
     }
 
     private(set) var answers: [UInt32: Answer] = [:]
@@ -54,6 +56,7 @@ final class ServerModel {
                 return
             }
             answers[stream, default: Answer()].body.append(contentsOf: content)
+            answers[stream]!.windowUsed += payload.count
             if flags & 1 != 0 { answers[stream]!.hasEnded = true }
         case 1:
             guard var fragment = unpadded(flags, payload) else { return }

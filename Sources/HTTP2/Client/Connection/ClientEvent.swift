@@ -3,9 +3,9 @@
 public struct ClientEvent {
     /// Kind of the event.
     public enum Kind: UInt8, Sendable {
-        /// The whole answer has arrived.
+        /// The answer has arrived, or its status before the stream ended in another way.
         case response
-        /// The request ended without an answer; ``processed`` reports whether the server may have acted on it.
+        /// The request ended without a status; ``processed`` reports whether the server may have acted on it.
         case failed
         /// The server's limits have changed: its SETTINGS, or the connection's window.
         case capacityChanged

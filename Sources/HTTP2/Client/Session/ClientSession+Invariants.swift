@@ -15,7 +15,6 @@ extension ClientSession {
                 return "stream \(cell.id): its request ends at \(cell.outputEnd) of \(output.endPosition)"
             }
             if cell.receiveWindow < 0 { return "stream \(cell.id): it took more than its window" }
-            if cell.isMalformed { return "stream \(cell.id): malformed and open" }
             if cell.collectsBody {
                 collecting += 1
                 guard let body = collectedBodies[cell.id], body.count <= Self.maximumResponseBody else {

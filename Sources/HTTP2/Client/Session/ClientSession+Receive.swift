@@ -158,22 +158,24 @@ extension ClientSession {
             return
         }
         let isTrailer = streams[index].status != 0
+        var isMalformed = fields.isMalformed
         if isTrailer {
             // Trailers end the stream and have no status (RFC 9113 §8.1).
-            if fields.status != 0 || fields.isMalformed || !endStream { streams[index].isMalformed = true }
+            isMalformed = isMalformed || fields.status != 0 || !endStream
         } else if fields.status >= 100, fields.status < 200, fields.status != 101, !fields.isMalformed,
             !endStream
         {
             try countControlFrame()
             return
         } else {
-            streams[index].status = fields.status
+            isMalformed = isMalformed || fields.status < 200
+            // The status of a malformed answer is none.
+            streams[index].status = isMalformed ? 0 : fields.status
             streams[index].retryAfterSeconds = fields.retryAfterSeconds
             if fields.uniqueIDCount > 0 { streams.keepUniqueID(decoder.uniqueID(fields), of: index) }
             if configuration.keepsFields { answerFields = decoder.fields }
-            if fields.isMalformed || fields.status < 200 { streams[index].isMalformed = true }
         }
-        if streams[index].isMalformed {
+        if isMalformed {
             writeReset(stream, .protocolError)
             fail(index, failed: .unknown, code: .protocolError, isStreamError: true)
         } else if endStream {
@@ -238,17 +240,18 @@ extension ClientSession {
     }
 
     /// Ends a stream whose content, if any, arrived in frames before this one.
-    private mutating func finishCollected(_ index: Int32) {
+    mutating func finishCollected(_ index: Int32, isCut: Bool = false) {
         guard streams[index].collectsBody else {
-            return finish(index, body: UnsafeRawBufferPointer(start: nil, count: 0))
+            return finish(index, body: UnsafeRawBufferPointer(start: nil, count: 0), isCut: isCut)
         }
         finishedBodies.append(collectedBodies.removeValue(forKey: streams[index].id) ?? [])
         let copy = finishedBodies[finishedBodies.count - 1]
         // The array lives in `finishedBodies` until the next input, and is not changed meanwhile.
-        finish(index, body: copy.withUnsafeBytes { $0 })
+        finish(index, body: copy.withUnsafeBytes { $0 }, isCut: isCut)
     }
 
-    private mutating func finish(_ index: Int32, body: UnsafeRawBufferPointer) {
+    /// - Parameter isCut: the stream has ended before the end of its answer, and needs no reset.
+    private mutating func finish(_ index: Int32, body: UnsafeRawBufferPointer, isCut: Bool = false) {
         let cell = streams[index]
         var event = ClientEvent(.response)
         event.tag = cell.tag
@@ -259,7 +262,7 @@ extension ClientSession {
         // The server has accepted the credential when its answer is about something else.
         if !authenticated, cell.status != 403 { authenticated = true }
         controlFrames = 0
-        if !cell.unsent.isEmpty {
+        if !cell.unsent.isEmpty, !isCut {
             // The answer arrived before the end of the request (RFC 9113 §8.1), so the rest is not needed.
             writeReset(cell.id, .cancel)
         }

@@ -261,8 +261,8 @@ public struct ClientSession: ~Copyable {
         blockedStreams = still
     }
 
-    /// Resets the streams whose deadline has passed. Each ends as ``ClientEvent/Kind/failed`` with unknown processing
-    /// and the code CANCEL.
+    /// Resets the streams whose deadline has passed. Each without a status ends as ``ClientEvent/Kind/failed`` with
+    /// unknown processing and the code CANCEL.
     ///
     /// - Parameters:
     ///   - suspect: deadlines above this count as suspect.
@@ -312,7 +312,7 @@ public struct ClientSession: ~Copyable {
     private func wasProcessed(
         _ cell: ClientStreamTable.Cell, leftThrough position: UInt64
     ) -> ClientEvent.Processed {
-        cell.outputEnd > position && cell.status == 0 ? .no : .unknown
+        cell.outputEnd > position ? .no : .unknown
     }
 
     /// Writes a PING whose acknowledgement is reported as ``ClientEvent/Kind/pingAnswered`` with the same number.
@@ -338,11 +338,14 @@ public struct ClientSession: ~Copyable {
 
     // MARK: Inside
 
+    /// Ends a stream before the end of its answer. A status that has arrived is the answer all the same, because a push
+    /// that was accepted must not be repeated.
     /// - Parameter isStreamError: the server failed this request, and not its connection.
     mutating func fail(
         _ index: Int32, failed processed: ClientEvent.Processed, code: HTTP2ErrorCode,
         isStreamError: Bool = false
     ) {
+        if streams[index].status != 0 { return finishCollected(index, isCut: true) }
         var event = ClientEvent(.failed)
         event.isStreamError = isStreamError
         event.tag = streams[index].tag

@@ -22,7 +22,6 @@ struct ClientStreamTable: ~Copyable {
         var status: UInt16 = 0
         /// Length of the answer's `apns-unique-id`, whose text ``ClientStreamTable`` keeps; 0 when there is none.
         var uniqueIDCount: UInt8 = 0
-        var isMalformed = false
         /// Content arrived in more than one frame and is collected aside.
         var collectsBody = false
     }
@@ -55,7 +54,7 @@ struct ClientStreamTable: ~Copyable {
     /// Keeps the `apns-unique-id` of a stream's answer, at most ``HeaderBlockDecoder/maximumUniqueID`` bytes.
     mutating func keepUniqueID(_ text: UnsafeRawBufferPointer, of index: Int32) {
         cells[Int(index)].uniqueIDCount = UInt8(text.count)
-        guard let source = text.baseAddress, text.count > 0 else { return }
+        guard let source = text.baseAddress else { return }
         let room = HeaderBlockDecoder.maximumUniqueID
         if uniqueIDs == nil {
             uniqueIDs = .allocate(byteCount: capacity * room, alignment: 1)
