@@ -136,6 +136,10 @@ final class RequestRun: AddressLookupOwner, ClientConnectionOwner, TimerHandler 
     ) {
         for event in events {
             switch event.kind {
+            case .response where event.isCut && request.method == .get:
+                // Content is missing, and the answer to a GET is its content.
+                requestFailure = "the answer broke off"
+                connection.drain()
             case .response:
                 answer = RequestClient.Answer(
                     status: Int(event.status), fields: connection.answerFields, body: Array(event.body))

@@ -25,9 +25,10 @@ import Testing
     /// - Parameters:
     ///   - seconds: duration of the fault, from the first request on.
     ///   - jobs: number of jobs, all of which are produced during the fault.
+    ///   - producing: seconds over which the jobs are produced; nil: the fault's time.
     ///   - shortTimeouts: requests time out after two seconds. Otherwise after ten: a busy machine answers late.
     private func run(
-        _ fault: String, seconds: Double = 3, jobs: Int = 400, payload: Int = 100,
+        _ fault: String, seconds: Double = 3, jobs: Int = 400, producing: Double? = nil, payload: Int = 100,
         shortTimeouts: Bool = false,
         _ change: (inout Configuration) -> Void = { _ in },
         _ push: (inout PushDescription, Int) -> Void = { _, _ in }
@@ -45,7 +46,7 @@ import Testing
             var produced = 0
             let begin = ContinuousClock.now
             try eventually("all jobs are produced") {
-                let due = min(1, (ContinuousClock.now - begin) / .seconds(seconds))
+                let due = min(1, (ContinuousClock.now - begin) / .seconds(producing ?? seconds))
                 let next = max(1, Int(Double(jobs) * due))
                 if next > produced {
                     let first = produced
@@ -132,12 +133,19 @@ import Testing
     }
 
     @Test func tokenThatACutAnswerCallsUnregisteredIsRejected() throws {
-        let run = try run("cut:410:reset", seconds: 60, jobs: 50) { _ in
+        let run = try run("cut:410:reset", seconds: 30, jobs: 50, producing: 1) { _ in
         } _: { push, _ in
             push.duplicates = "avoid"
         }
         #expect(run.count(.rejected) == run.outcomes.count)
         #expect(run.books.allRequests == run.outcomes.count)
+    }
+
+    /// The reason that is missing would have decided about the push, so the push is sent again.
+    @Test(arguments: [400, 403]) func refusalWithoutItsReasonIsRetried(status: Int) throws {
+        let run = try run("cut:\(status):reset", jobs: 100)
+        expectAll(run, "\(status)")
+        #expect(run.books.allRequests > run.outcomes.count)
     }
 
     // MARK: Ends of connections

@@ -97,7 +97,7 @@ import Testing
         #expect(harness.log.filter { $0.hasPrefix("1: ") } == [#"1: 400 {"reason":"BadTopic"}"#])
         #expect(harness.session.streams.count == 0)
         let resets = harness.frames().filter { $0.type == 3 }
-        #expect(resets.count <= 1 && (resets.isEmpty || ![.reset, .refusal].contains(cut)))
+        #expect(resets.count == ([.deadline, .trailers, .window].contains(cut) ? 1 : 0))
     }
 
     @Test func contentBeyondItsLimitIsCutOff() throws {

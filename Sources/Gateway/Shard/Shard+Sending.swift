@@ -150,7 +150,9 @@ extension Shard {
         status: 200, body: UnsafeRawBufferPointer(start: nil, count: 0))
 
     private func answered(_ event: ClientEvent, on connection: ClientConnection) {
-        let verdict = ResponseVerdict.classify(status: event.status, body: event.body)
+        var verdict = ResponseVerdict.classify(status: event.status, body: event.body)
+        // The missing reason decides about the push, which is retried because APNs hasn't accepted it.
+        if event.isCut, verdict.reason == .absent, verdict.class != .token { verdict.class = .later }
         if verdict.reason == .unknown, counters.note(unknownReason: verdict.reasonText) {
             logger.warning(
                 "APNs answered with an unknown reason; the status decides",

@@ -157,7 +157,7 @@ public final class ConnectionPool {
         }
     }
 
-    /// Closes all connections at once; open requests end as unknown.
+    /// Closes all connections at once; open requests without a status end as unknown.
     public func close() {
         machine.close()
         for timer in [tickTimer, paceTimer] {

@@ -344,7 +344,7 @@ public final class FrameDriver {
         if event.kind == .response {
             let answer = server.answers[stream] ?? ServerModel.Answer()
             // After an error the model has read more than the session.
-            let isCut = !answer.hasEnded || failure != nil || answer.windowUsed > 65_535
+            let isCut = event.isCut || failure != nil || answer.windowUsed > 65_535
             let content = answer.body.prefix(
                 isCut ? event.body.count : ClientSession.maximumResponseBody)
             guard answer.status == Int(event.status), answer.status != 0, areEqual(event.body, content) else {

@@ -82,7 +82,8 @@ extension ClientConnection {
         switch event.pointee.kind {
         case .response:
             hasAnswered = true
-            health.answered(now: loop.now.nanoseconds)
+            // The end of a cut answer shows nothing: its status came earlier.
+            if !event.pointee.isCut { health.answered(now: loop.now.nanoseconds) }
             counters.count(status: event.pointee.status)
         case .goAway: counters.goAwaysReceived &+= 1
         case .pingAnswered: health.pingAnswered(number: event.pointee.code, now: loop.now.nanoseconds)

@@ -223,7 +223,7 @@ public final class ClientConnection: ReadinessHandler, TurnEndHandler, TimerHand
         if state != .open || session.openStreams == 0 { closeSoon(.drained) }
     }
 
-    /// Closes at once; open requests end as unknown.
+    /// Closes at once; open requests without a status end as unknown.
     public func close() {
         close(.closed)
     }

@@ -25,7 +25,7 @@ public struct ClientEvent {
     }
 
     public var kind: Kind
-    /// Bit 0: the server may have acted on the request. Bit 1: ``isStreamError``.
+    /// Bit 0: the server may have acted on the request. Bit 1: ``isStreamError``. Bit 2: ``isCut``.
     private var flags: UInt8 = 1
     /// The response's status code.
     public var status: UInt16 = 0
@@ -59,6 +59,12 @@ public struct ClientEvent {
     public internal(set) var isStreamError: Bool {
         get { flags & 2 != 0 }
         set { flags = newValue ? flags | 2 : flags & ~2 }
+    }
+
+    /// Whether the stream ended after the status and before the end of the answer. Content is missing then, perhaps.
+    public internal(set) var isCut: Bool {
+        get { flags & 4 != 0 }
+        set { flags = newValue ? flags | 4 : flags & ~4 }
     }
 }
 

@@ -258,6 +258,7 @@ extension ClientSession {
         event.status = cell.status
         event.retryAfterSeconds = cell.retryAfterSeconds
         event.body = body
+        event.isCut = isCut
         if cell.uniqueIDCount > 0 { event.uniqueID = streams.uniqueID(of: index) }
         // The server has accepted the credential when its answer is about something else.
         if !authenticated, cell.status != 403 { authenticated = true }

@@ -273,7 +273,7 @@ public struct ClientSession: ~Copyable {
         var expired = Expiry()
         while streams.oldest >= 0, streams[streams.oldest].deadline <= now {
             let index = streams.oldest
-            hasExpiredRequest = true
+            if streams[index].status == 0 { hasExpiredRequest = true }
             expired.all += 1
             if streams[index].deadline > suspect { expired.suspect += 1 }
             // The reset ends a request whose content waits for a window. The server never has such a request whole.
