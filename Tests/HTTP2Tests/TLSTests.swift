@@ -31,6 +31,28 @@ import Testing
         #expect(error.description.contains(name))
     }
 
+    /// A common name names no server (RFC 9525 §2), also beside an alternative name of another kind.
+    @Test(arguments: [nil, "IP:127.0.0.1"] as [String?])
+    func commonNameIsNotTheServersName(alternatives: String?) throws {
+        let leaf = try certificate(commonName: "localhost", alternatives: alternatives)
+        let pair = try fixture.pair(server: { $0.identity = leaf.identity })
+        let error = try #require(pair.handshake().clientError)
+        #expect(error.kind == .hostnameMismatch)
+        #expect(error.description.contains("“localhost”") && error.hint.contains("subjectAltName"))
+    }
+
+    @Test func alternativeNameIsTheServersNameBesideAnyCommonName() throws {
+        let leaf = try certificate(commonName: "elsewhere.test", alternatives: "DNS:localhost")
+        #expect(try fixture.pair(server: { $0.identity = leaf.identity }).handshake().isDone)
+        #expect(throws: TLSError.self) { try fixture.authority.issueServer(names: []) }
+    }
+
+    private func certificate(commonName: String, alternatives: String?) throws -> IssuedCertificate {
+        try fixture.authority.issue(
+            commonName: commonName, userID: nil, validity: .days(1), usage: "serverAuth",
+            alternatives: alternatives, topics: [])
+    }
+
     @Test func unknownAuthorityIsRefused() throws {
         let other = try CertificateAuthority(commonName: "Another CA")
         let pair = try fixture.pair(client: { $0.trust = .authorities(.text(other.certificatePEM)) })

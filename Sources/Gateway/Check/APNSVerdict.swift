@@ -67,7 +67,7 @@ enum APNSVerdict {
             case .unknownAuthority:
                 "name the server's authority in apns.ca-file; a proxy that inspects TLS must leave APNs out"
             case .certificateExpired, .certificateNotYetValid: "check this machine's clock"
-            case .hostnameMismatch: "name the server in apns.host as its certificate does"
+            case .hostnameMismatch: "name the server in apns.host as its certificate does in subjectAltName"
             case .certificateRefused: "name a valid certificate and its key"
             case .protocolRefused: "check that the server speaks HTTP/2 (ALPN h2)"
             case .notTLS: "check apns.port, and that no proxy answers in place of the server"

@@ -94,7 +94,12 @@ public struct CertificateAuthority: Sendable {
             topics: topics)
     }
 
-    private func issue(
+    /// Issues a certificate.
+    /// - Parameters:
+    ///   - usage: extended key usage, as `serverAuth`.
+    ///   - alternatives: subjectAltName in the syntax of `x509v3_config(5)`; nil for none.
+    /// - Throws: `TLSError` of kind `configuration` when OpenSSL refuses a name or date.
+    func issue(
         commonName: String, userID: String?, validity: CertificateValidity, usage: String,
         alternatives: String?,
         topics: [String]

@@ -86,7 +86,8 @@ extension TLSError {
         case X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH:
             return TLSError(
                 .hostnameMismatch, operation: operation, reason: text,
-                hint: "the certificate is not for \(name); connect by a name that it carries")
+                hint: "the certificate is not for \(name); connect by a name of its subjectAltName, because a"
+                    + " common name doesn't count")
         case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY,
             X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN, X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT,
             X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE, X509_V_ERR_CERT_UNTRUSTED:

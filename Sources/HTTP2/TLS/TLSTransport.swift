@@ -109,7 +109,10 @@ public final class TLSTransport {
         let isAddress = SocketAddressText.isAddress(name)
         if verify {
             guard let parameters = SSL_get0_param(ssl) else { return }
-            X509_VERIFY_PARAM_set_hostflags(parameters, UInt32(X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS))
+            // Without the second flag OpenSSL compares the common name if there is no alternative DNS name.
+            // RFC 9525 §2 forbids that.
+            let flags = X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT
+            X509_VERIFY_PARAM_set_hostflags(parameters, UInt32(flags))
             let accepted =
                 isAddress
                 ? X509_VERIFY_PARAM_set1_ip_asc(parameters, name)
