@@ -11,7 +11,8 @@ struct HTTPHead: Sendable, Equatable {
 
     static let mostFields = 100
 
-    /// Reads the lines of a head. The empty line at its end is skipped.
+    /// Reads the lines of a head, each of which ends with CR and LF. The empty line at its end is skipped.
+    /// - Throws: the fault of a head that breaks the rules of RFC 9112, or has more than `mostFields` fields.
     init(_ bytes: ArraySlice<UInt8>) throws(HTTPFault) {
         var lines = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false).map { line in
             line.last == UInt8(ascii: "\r") ? line.dropLast() : line
@@ -40,7 +41,7 @@ struct HTTPHead: Sendable, Equatable {
             method: method, path: String(path), segments: segments, query: try Self.parameters(query),
             fields: fields, host: authority ?? hosts.first?.value, isOld: isOld, persists: false,
             expectsContinue: false)
-        request.persists = !isOld && !Self.tokens("connection", in: fields).contains("close")
+        request.persists = !isOld && !Self.elements("connection", in: fields).contains(Array("close".utf8))
         body = try Self.bodyLength(fields, isOld: isOld)
         if let expectation = request["expect"] {
             guard expectation.lowercased() == "100-continue" else {
@@ -70,17 +71,15 @@ struct HTTPHead: Sendable, Equatable {
         )
     }
 
-    private static func field(_ line: ArraySlice<UInt8>) throws(HTTPFault) -> HTTPRequest.Field {
+    /// Reads the line of a field, without its end.
+    /// - Throws: the fault of a line that is not NAME: VALUE.
+    static func field(_ line: ArraySlice<UInt8>) throws(HTTPFault) -> HTTPRequest.Field {
         // A line that begins with a space would continue the line before, which RFC 9112, 5.2 forbids.
         guard let colon = line.firstIndex(of: UInt8(ascii: ":")), colon > line.startIndex,
             line[..<colon].allSatisfy(isTokenByte)
         else { throw HTTPFault(400, "a field's line is not NAME: VALUE") }
-        var value = line[line.index(after: colon)...]
-        while let byte = value.first, isBlank(byte) { value.removeFirst() }
-        while let byte = value.last, isBlank(byte) { value.removeLast() }
-        guard value.allSatisfy({ $0 >= 0x20 && $0 != 0x7F || $0 == UInt8(ascii: "\t") }) else {
-            throw HTTPFault(400, "a field has a control character")
-        }
+        let value = trimmed(line[line.index(after: colon)...])
+        guard value.allSatisfy(isValueByte) else { throw HTTPFault(400, "a field has a control character") }
         return HTTPRequest.Field(
             name: String(decoding: line[..<colon], as: UTF8.self).lowercased(),
             value: String(decoding: value, as: UTF8.self))
@@ -119,32 +118,44 @@ struct HTTPHead: Sendable, Equatable {
         return parameters
     }
 
+    /// Determines the length of the body (RFC 9112, 6.3).
     private static func bodyLength(_ fields: [HTTPRequest.Field], isOld: Bool) throws(HTTPFault) -> Body {
-        let lengths = Set(tokens("content-length", in: fields))
-        let codings = tokens("transfer-encoding", in: fields)
+        let lengths = Set(elements("content-length", in: fields))
+        let codings = elements("transfer-encoding", in: fields)
         if !codings.isEmpty {
             guard lengths.isEmpty, !isOld else {
                 throw HTTPFault(400, "Transfer-Encoding needs HTTP/1.1, and excludes Content-Length")
             }
-            guard codings == ["chunked"] else {
+            guard codings.allSatisfy({ !$0.isEmpty && $0.allSatisfy(isTokenByte) }),
+                codings.firstIndex(of: Array("chunked".utf8)) == codings.count - 1
+            else { throw HTTPFault(400, "Transfer-Encoding is no list of codings with chunked at its end") }
+            guard codings.count == 1 else {
                 throw HTTPFault(501, "the only known transfer coding is chunked")
             }
             return .chunked
         }
-        guard let text = lengths.first else { return .length(0) }
-        guard lengths.count == 1, text.utf8.count <= 18,
-            text.utf8.allSatisfy({ (0x30...0x39).contains($0) }), let length = Int(text)
+        guard let digits = lengths.first else { return .length(0) }
+        guard lengths.count == 1, (1...18).contains(digits.count),
+            digits.allSatisfy({ (0x30...0x39).contains($0) })
         else { throw HTTPFault(400, "Content-Length is not a number of bytes") }
-        return .length(length)
+        return .length(digits.reduce(0) { $0 * 10 + Int($1 - 0x30) })
     }
 
-    /// Returns the elements of a field that is a list, in lower case.
-    private static func tokens(_ name: String, in fields: [HTTPRequest.Field]) -> [String] {
+    /// Returns the elements of a field that is a list, with ASCII letters in lower case. They are bytes, because
+    /// strings that differ in their bytes can be equal: KELVIN SIGN is a K.
+    private static func elements(_ name: String, in fields: [HTTPRequest.Field]) -> [[UInt8]] {
         fields.filter { $0.name == name }.flatMap { field in
-            field.value.lowercased().split(separator: ",", omittingEmptySubsequences: false).map { element in
-                String(element.drop { $0 == " " || $0 == "\t" }.prefix { $0 != " " && $0 != "\t" })
-            }
+            Array(field.value.utf8).split(separator: UInt8(ascii: ","), omittingEmptySubsequences: false)
+                .map { trimmed($0).map { (0x41...0x5A).contains($0) ? $0 | 0x20 : $0 } }
         }
+    }
+
+    /// Returns the bytes without blanks at both ends.
+    static func trimmed(_ bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
+        var bytes = bytes
+        while let byte = bytes.first, isBlank(byte) { bytes.removeFirst() }
+        while let byte = bytes.last, isBlank(byte) { bytes.removeLast() }
+        return bytes
     }
 
     /// Resolves percent-encoding; nil for a broken escape, and for bytes that are no UTF-8.
@@ -167,6 +178,11 @@ struct HTTPHead: Sendable, Equatable {
 
     private static func isBlank(_ byte: UInt8) -> Bool {
         byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t")
+    }
+
+    /// Whether a byte may be part of a field's value (RFC 9110, 5.5): no control character but the tabulator.
+    static func isValueByte(_ byte: UInt8) -> Bool {
+        byte >= 0x20 && byte != 0x7F || byte == UInt8(ascii: "\t")
     }
 
     /// Whether a byte may be part of a method or of a field's name (RFC 9110, 5.6.2).

@@ -1,4 +1,7 @@
 /// Cuts the bytes of a connection into requests. Pure: bytes in, steps out. All sizes are bounded.
+///
+/// Bytes that a proxy may cut in another way are faults, because another client's request could hide in them
+/// (request smuggling).
 package struct HTTPRequestParser {
     package struct Limits: Sendable {
         /// Bytes of a request line with its fields.
@@ -30,7 +33,7 @@ package struct HTTPRequestParser {
     private var bytes: [UInt8] = []
     /// Start of the bytes that have not been used.
     private var start = 0
-    /// Bytes behind `start` without the end of the line, or of the head, that is searched.
+    /// Number of bytes behind `start` that were searched for the end of the head.
     private var searched = 0
     /// Bytes of the trailers so far.
     private var trailers = 0
@@ -79,15 +82,19 @@ package struct HTTPRequestParser {
                 state = size == 0 ? .trailers(request) : .chunkData(request, remaining: size)
             case .chunkData(let request, let size):
                 guard waiting >= size + 2 else { return .wait }
-                guard bytes[start + size] == UInt8(ascii: "\r"), bytes[start + size + 1] == UInt8(ascii: "\n")
-                else { throw HTTPFault(400, "a chunk does not end where its size says") }
+                guard hasLineEnd(at: start + size) else {
+                    throw HTTPFault(400, "a chunk does not end where its size says")
+                }
                 body += bytes[start..<start + size]
                 use(size + 2)
                 state = .chunk(request)
             case .trailers(var request):
                 guard let line = try takeLine(limit: limits.head - trailers) else { return .wait }
                 trailers += line.count + 2
-                guard line.isEmpty else { continue }
+                guard line.isEmpty else {
+                    _ = try HTTPHead.field(line[...])
+                    continue
+                }
                 request.body = body
                 body = []
                 state = .head
@@ -100,12 +107,8 @@ package struct HTTPRequestParser {
 
     private mutating func takeHead() throws(HTTPFault) -> HTTPHead? {
         // Empty lines before a request are skipped (RFC 9112, 2.2).
-        while searched == 0, start < bytes.count,
-            bytes[start] == UInt8(ascii: "\r") || bytes[start] == UInt8(ascii: "\n")
-        {
-            use(1)
-        }
-        guard let end = endOfHead() else {
+        while hasLineEnd(at: start) { use(2) }
+        guard let end = try endOfHead() else {
             if waiting > limits.head { throw tooLong }
             return nil
         }
@@ -120,47 +123,48 @@ package struct HTTPRequestParser {
     }
 
     /// Returns the index behind the empty line that ends a head; nil when it has not arrived.
-    private mutating func endOfHead() -> Int? {
-        var index = start + max(0, searched - 3)
-        while index < bytes.count {
-            if bytes[index] == UInt8(ascii: "\n") {
-                if index + 1 < bytes.count, bytes[index + 1] == UInt8(ascii: "\n") { return index + 2 }
-                if index + 2 < bytes.count, bytes[index + 1] == UInt8(ascii: "\r"),
-                    bytes[index + 2] == UInt8(ascii: "\n")
-                {
-                    return index + 3
-                }
-            }
-            index += 1
+    private mutating func endOfHead() throws(HTTPFault) -> Int? {
+        for index in start + searched..<bytes.count where bytes[index] == UInt8(ascii: "\n") {
+            try checkLineEnd(at: index - 1)
+            if index >= start + 3, bytes[index - 2] == UInt8(ascii: "\n") { return index + 1 }
         }
         searched = waiting
         return nil
     }
 
+    /// Returns the bytes before the next end of a line; nil when it has not arrived.
     private mutating func takeLine(limit: Int) throws(HTTPFault) -> [UInt8]? {
         guard let end = bytes[start...].firstIndex(of: UInt8(ascii: "\n")) else {
             if waiting > limit { throw HTTPFault(400, "a line of the body's chunks is too long") }
             return nil
         }
         guard end - start <= limit else { throw HTTPFault(400, "a line of the body's chunks is too long") }
-        var line = Array(bytes[start..<end])
-        if line.last == UInt8(ascii: "\r") { line.removeLast() }
+        try checkLineEnd(at: end - 1)
+        let line = Array(bytes[start..<end - 1])
         use(end + 1 - start)
         return line
     }
 
+    /// Whether a line ends at an index, by CR and LF.
+    private func hasLineEnd(at index: Int) -> Bool {
+        index >= start && index + 1 < bytes.count && bytes[index] == UInt8(ascii: "\r")
+            && bytes[index + 1] == UInt8(ascii: "\n")
+    }
+
+    /// Refuses LF alone. RFC 9112, 2.2 lets proxies choose whether such a line ends.
+    private func checkLineEnd(at index: Int) throws(HTTPFault) {
+        guard hasLineEnd(at: index) else { throw HTTPFault(400, "a line does not end with CR and LF") }
+    }
+
     /// Reads the size before a chunk (RFC 9112, 7.1). Extensions behind a semicolon have no meaning.
     private static func chunkSize(_ line: [UInt8]) throws(HTTPFault) -> Int {
-        let digits = line.prefix { $0 != UInt8(ascii: ";") && $0 != UInt8(ascii: " ") }
-        guard (1...8).contains(digits.count) else { throw HTTPFault(400, "a chunk's size is no number") }
-        var size = 0
-        for digit in digits {
-            guard let value = hexadecimalDigit(digit) else {
-                throw HTTPFault(400, "a chunk's size is no number")
-            }
-            size = size << 4 | Int(value)
-        }
-        return size
+        let digits = line.prefix { hexadecimalDigit($0) != nil }
+        let rest = line[digits.endIndex...]
+        guard (1...8).contains(digits.count),
+            rest.isEmpty || HTTPHead.trimmed(rest).first == UInt8(ascii: ";"),
+            rest.allSatisfy(HTTPHead.isValueByte)
+        else { throw HTTPFault(400, "a chunk's line is neither SIZE nor SIZE;EXTENSIONS") }
+        return digits.reduce(0) { $0 << 4 | Int(hexadecimalDigit($1) ?? 0) }
     }
 
     private mutating func use(_ count: Int) {

@@ -93,11 +93,89 @@ struct HTTPRequestParserTests {
         #expect(Self.status(text) == status)
     }
 
+    @Test(
+        "a line that ends without CR and LF, and a line that is no field, are refused",
+        arguments: [
+            "GET / HTTP/1.1\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\n\n", "GET / HTTP/1.1\nHost: a\n\n",
+            "\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "\n", "\r\n\n", "GET / HTTP/1.1\n",
+            "\rGET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\rHost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\r\nHost: a\r\n\r\n", "GET / HTTP/1.1 \r\nHost: a\r\n\r\n",
+            "GET\t/ HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\rA: b\r\n\r\n", "GET / HTTP/1.1\r\n Host: a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\n A: b\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\tA: b\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nA : b\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nA\t: b\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nA b: c\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nA\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\n: b\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nA: \u{B}b\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nA\u{0}: b\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nA: \u{7F}\r\n\r\n",
+        ])
+    func malformedLines(text: String) {
+        #expect(Self.status(text) == 400)
+    }
+
+    @Test(
+        "a length of the body that is not certain is refused",
+        arguments: [
+            "Content-Length: 2 7", "Content-Length: 2\t7", "Content-Length: +5", "Content-Length: 0x5",
+            "Content-Length: 5.0", "Content-Length: 5;", "Content-Length: 5,", "Content-Length: ,",
+            "Content-Length:", "Content-Length: \u{665}", "Content-Length: 5\u{A0}", "Content-Length: 5, 05",
+            "Content-Length: 5\r\nContent-Length: 6", "Content-Length: 5\r\n 6", "Content-Length : 5",
+            "Content-Length: 5\r\nTransfer-Encoding: chunked",
+            "Transfer-Encoding: chunked\r\nContent-Length: 5", "Transfer-Encoding: chunked x",
+            "Transfer-Encoding: chunked\tx", "Transfer-Encoding: chunked;a=b",
+            "Transfer-Encoding: x chunked", "Transfer-Encoding: xchunked", "Transfer-Encoding: \"chunked\"",
+            "Transfer-Encoding: , chunked", "Transfer-Encoding: chunked,", "Transfer-Encoding:",
+            "Transfer-Encoding: chunked, chunked", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+            "Transfer-Encoding: chunked, gzip", "Transfer-Encoding: gzip", "Transfer-Encoding: identity",
+            "Transfer-Encoding: chun\u{212A}ed", "Transfer-Encoding: chunked\u{A0}",
+            "Transfer-Encoding: \u{B}chunked", "Transfer-Encoding : chunked",
+            "Transfer-Encoding\r\n : chunked",
+        ])
+    func uncertainLength(fields: String) {
+        #expect(Self.status("POST / HTTP/1.1\r\nHost: a\r\n\(fields)\r\n\r\n5\r\nhello\r\n0\r\n\r\n") == 400)
+    }
+
+    @Test(
+        "a chunk, or a trailer, that is not of the form of RFC 9112 is refused",
+        arguments: [
+            "2 zz\r\nab\r\n", "2\tzz\r\nab\r\n", "2zz\r\nab\r\n", "2 \r\nab\r\n", " 2\r\nab\r\n",
+            "+2\r\nab\r\n", "-2\r\nab\r\n", "0x2\r\nab\r\n", "2,2\r\nab\r\n", "2 2\r\nab\r\n",
+            "\r\nab\r\n", ";a=b\r\nab\r\n", "000000002\r\nab\r\n", "\u{662}\r\nab\r\n", "2\nab\r\n",
+            "2;a\nab\r\n", "2;a\rb\r\nab\r\n",
+            "2;a\u{0}\r\nab\r\n", "2\r\r\nab\r\n", "2\r\nab\n\r\n", "2\r\nab\rc\r\n", "2\r\nabc\r\n",
+            "0\n\r\n", "0\r\n\n", "0\r\nT: 1\n\r\n", "0\r\nT: 1\r\n\n", "0\r\nT : 1\r\n\r\n",
+            "0\r\n T: 1\r\n\r\n", "0\r\nT: 1\r\n 2\r\n\r\n", "0\r\nT\r\n\r\n", "0\r\nT: a\rb\r\n\r\n",
+        ])
+    func malformedChunks(body: String) {
+        #expect(
+            Self.status("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\(body)") == 400)
+    }
+
+    @Test(
+        "blanks around values, leading zeros, equal lengths and extensions of chunks are permitted",
+        arguments: [
+            "Content-Length:5\r\n\r\nhello", "Content-Length: 5 \t \r\n\r\nhello",
+            "Content-Length:\t 5\r\n\r\nhello", "Content-Length: 005\r\n\r\nhello",
+            "Content-Length: 5 ,5\r\n\r\nhello", "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+            "Transfer-Encoding:chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+            "Transfer-Encoding: \t Chunked \t \r\n\r\n5;a=b\r\nhello\r\n0;c\r\n\r\n",
+            "Transfer-Encoding: chunked\r\n\r\n2 ; a = \"\tb\"\r\nhe\r\n"
+                + "03\t;c;d=e\r\nllo\r\n000\r\nT:\r\nU: v \r\n\r\n",
+        ])
+    func permittedForms(rest: String) throws {
+        let requests = try Self.steps(
+            "POST / HTTP/1.1\r\nHost: \t a \r\n\(rest)GET /b HTTP/1.1\r\nHost: a\r\n\r\n")
+        #expect(requests.map { String(decoding: $0.body, as: UTF8.self) } == ["hello", ""])
+        #expect(requests.map(\.host) == ["a", "a"])
+    }
+
     @Test("bytes that arrive in any pieces give the same requests")
     func piecesDoNotMatter() throws {
         let text =
             "\r\nPOST /a?b=c HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
-            + "PUT /d HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\n4\r\nabcd\r\n1\r\ne\r\n0\r\n\r\n"
+            + "\r\n\r\nPUT /d HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + "4;a=b\r\nabcd\r\n1\r\ne\r\n0\r\nT: 1\r\n\r\n"
             + "GET /e HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         let whole = try Self.steps(text)
         #expect(whole.count == 3)

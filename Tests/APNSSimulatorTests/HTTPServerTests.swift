@@ -223,7 +223,12 @@ struct HTTPServerTests {
         let server = try EchoServer()
         let cases = [
             ("BAD\r\n\r\n", 400), ("GET / HTTP/3.0\r\nHost: x\r\n\r\n", 505),
-            ("GET / HTTP/1.1\r\n\r\n", 400),
+            ("GET / HTTP/1.1\r\n\r\n", 400), ("GET / HTTP/1.1\nHost: x\n\n", 400),
+            (
+                "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0 7\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+                400
+            ),
+            ("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2 zz\r\nab\r\n0\r\n\r\n", 400),
             ("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\nabc", 413),
             ("GET / HTTP/1.1\r\nHost: x\r\nA: \(String(repeating: "y", count: 20_000))\r\n\r\n", 431),
         ]

@@ -58,6 +58,9 @@ struct AdminServerTests {
         "GET /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
         "GET /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         "GET /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "GET /echo HTTP/1.1\nHost: localhost\n\n",
+        "GET /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0 4\r\n\r\n",
+        "GET /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked x\r\n\r\n0\r\n\r\n",
     ])
     func malformedRequestsAnswer400AndEndTheConnection(_ text: String) throws {
         let server = try server(Self.echo)
@@ -114,7 +117,7 @@ struct AdminServerTests {
     @Test func requestSentByteByByteIsAnswered() throws {
         let server = try server(Self.echo)
         let client = try server.client()
-        for character in "GET /echo?x=y HTTP/1.0\nA: b\n\n" { client.send(String(character)) }
+        for byte in "GET /echo?x=y HTTP/1.0\r\nA: b\r\n\r\n".utf8 { client.send(String(UnicodeScalar(byte))) }
         #expect(client.answer()?.json["x"] as? String == "y")
     }
 
