@@ -43,8 +43,11 @@ struct PageFilesTests {
             for found in text.matches(of: #/from "\.(/[^"]+)"/#) {
                 #expect(paths.contains(String(found.1)), "\(file.path) imports \(found.1)")
             }
+            // Relative addresses keep the scheme, host and folder of a proxy before the simulator.
+            let absolute = text.matches(of: #/["'`(]\/[a-z]+/#).map { String($0.0) }
+            #expect(absolute.isEmpty, "\(file.path): \(absolute)")
             // Namespaces and the hint's address of the simulator are no requests.
-            let addresses = text.matches(of: #/https?:\/\/[^\s"`'}<$]+/#).map { String($0.0) }
+            let addresses = text.matches(of: #/(?:http|ws)s?:\/\/[^\s"`'}<$]+/#).map { String($0.0) }
             #expect(
                 addresses.allSatisfy {
                     $0.hasPrefix("http://www.w3.org/") || $0.hasPrefix("https://127.0.0.1:")

@@ -48,7 +48,7 @@ struct APIAccess: Sendable {
     private func refuseChange(_ request: HTTPRequest) -> HTTPResponse? {
         guard !["GET", "HEAD", "OPTIONS"].contains(request.method) else { return nil }
         if let origin = request["origin"] {
-            guard let host = request.host, origin.lowercased() == "http://\(host.lowercased())" else {
+            guard let host = request.host, Self.isOwn(origin, host: host) else {
                 return .error(403, "requests of other origins are refused")
             }
         }
@@ -59,6 +59,21 @@ struct APIAccess: Sendable {
             return .error(415, "a change needs `Content-Type: application/json`")
         }
         return nil
+    }
+
+    /// Whether an origin is that of the page at this host. A proxy may add TLS, and the scheme's own port may be
+    /// absent from either.
+    private static func isOwn(_ origin: String, host: String) -> Bool {
+        let (origin, host) = (origin.lowercased(), host.lowercased())
+        for (scheme, port) in [("http://", ":80"), ("https://", ":443")] where origin.hasPrefix(scheme) {
+            return withoutPort(origin.dropFirst(scheme.count), port) == withoutPort(host[...], port)
+        }
+        return false
+    }
+
+    /// Removes a port such as `:443` from the end of a host.
+    private static func withoutPort(_ authority: Substring, _ port: String) -> Substring {
+        authority.hasSuffix(port) ? authority.dropLast(port.count) : authority
     }
 
     /// Exchanges a token of the query for a cookie, so that the token leaves the address bar.

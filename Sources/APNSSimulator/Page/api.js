@@ -45,19 +45,20 @@ function query(values) {
 
 const part = encodeURIComponent;
 
+/** Addresses are relative to the page's, whose scheme and host may be a proxy's. */
 export const api = {
-  status: () => call("GET", "/api/status"),
-  rules: () => call("GET", "/api/rules"),
-  apps: () => call("GET", "/api/apps"),
-  putApp: (bundle, text) => call("PUT", `/api/apps/${part(bundle)}`, text),
-  devices: (values, signal) => call("GET", `/api/devices${query(values)}`, undefined, signal),
-  device: (id, signal) => call("GET", `/api/devices/${part(id)}`, undefined, signal),
-  addDevices: (values) => call("POST", "/api/devices", values),
-  removeDevice: (id) => call("DELETE", `/api/devices/${part(id)}`),
-  act: (id, action) => call("POST", `/api/devices/${part(id)}/actions`, action),
-  pushes: (values, signal) => call("GET", `/api/pushes${query(values)}`, undefined, signal),
-  push: (number, signal) => call("GET", `/api/pushes/${part(number)}`, undefined, signal),
-  faults: () => call("GET", "/api/faults"),
-  putFaults: (text) => call("PUT", "/api/faults", text),
-  attachment: (id) => `/api/attachments/${part(id)}`,
+  status: () => call("GET", "api/status"),
+  rules: () => call("GET", "api/rules"),
+  apps: () => call("GET", "api/apps"),
+  putApp: (bundle, text) => call("PUT", `api/apps/${part(bundle)}`, text),
+  devices: (values, signal) => call("GET", `api/devices${query(values)}`, undefined, signal),
+  device: (id, signal) => call("GET", `api/devices/${part(id)}`, undefined, signal),
+  addDevices: (values) => call("POST", "api/devices", values),
+  removeDevice: (id) => call("DELETE", `api/devices/${part(id)}`),
+  act: (id, action) => call("POST", `api/devices/${part(id)}/actions`, action),
+  pushes: (values, signal) => call("GET", `api/pushes${query(values)}`, undefined, signal),
+  push: (number, signal) => call("GET", `api/pushes/${part(number)}`, undefined, signal),
+  faults: () => call("GET", "api/faults"),
+  putFaults: (text) => call("PUT", "api/faults", text),
+  attachment: (id) => `api/attachments/${part(id)}`,
 };

@@ -35,7 +35,7 @@ export class Live {
   connect() {
     clearTimeout(this.retry);
     this.source?.close();
-    const source = new EventSource("/api/events");
+    const source = new EventSource("api/events");
     this.source = source;
     source.onopen = () => {
       this.wait = 500;

@@ -85,7 +85,7 @@ function drawTop() {
     h("a", { class: "skip", href: "#main", on: { click: skip } }, t("skip")),
     h("header", { class: "bar" },
       h("a", { class: "brand", href: "#/devices", "aria-label": t("title") },
-        h("img", { src: "/icon.svg", alt: "", width: 26, height: 26 }), h("span", { "aria-hidden": "true" }, "Sluice")),
+        h("img", { src: "icon.svg", alt: "", width: 26, height: 26 }), h("span", { "aria-hidden": "true" }, "Sluice")),
       h("nav", { "aria-label": t("sections") },
         Object.keys(sections).map((name) =>
           h("a", { key: name, href: `#/${name}`, class: "section", "aria-current": route[0] === name ? "page" : null },

@@ -126,7 +126,7 @@ export function openPushes(root, page, chosen) {
             ...[...page.apps.values()].map((app) => [app.bundle, app.name ?? app.bundle])]),
           h("p", { class: "summary" }, isFiltered() ? `${t("pushCount", list.length)}${isEnd ? "" : "+"}` : page.status
             ? t("pushCount", page.status.world.pushes) : ""),
-          h("a", { class: "button", href: "/api/export", download: "simulator.jsonl", title: t("exportText") },
+          h("a", { class: "button", href: "api/export", download: "simulator.jsonl", title: t("exportText") },
             t("exportAll"))),
         h("div", { key: "grid", class: "push-grid", role: "grid", "aria-label": t("pushes"), tabindex: "0",
           "aria-rowcount": isEnd ? list.length + 1 : "-1",
