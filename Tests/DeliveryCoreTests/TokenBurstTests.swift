@@ -5,8 +5,10 @@ import Testing
 
 /// Answers that reject device tokens: the fault of a token, or of a setting.
 struct TokenBurstTests {
-    /// Bad tokens in a row that are rejected before the next opens the circuit.
+    /// Bad tokens that are rejected before the next opens the circuit, when each push awaits the one before.
     private static let rejectedBeforeOpening = 19
+    /// The same, when at least a hundred pushes begin before the first answer.
+    private static let rejectedOfBurst = 69
 
     /// Begins and answers `count` pushes, each to a device of its own.
     private func answer(
@@ -36,14 +38,46 @@ struct TokenBurstTests {
         // All are in flight before the first is answered.
         let slots = (0..<pushes).map { _ in harness.begin()! }
         for slot in slots { harness.answer(slot, .badDeviceToken) }
-        #expect(rejected(harness) == Self.rejectedBeforeOpening)
-        #expect(harness.machine.milestones[.topicCircuitOpen] == pushes - Self.rejectedBeforeOpening)
+        #expect(rejected(harness) == Self.rejectedOfBurst)
+        #expect(harness.machine.milestones[.topicCircuitOpen] == pushes - Self.rejectedOfBurst)
         #expect(faults(harness) == [.tokens])
+    }
+
+    /// APNs refuses faster than it accepts. At most half of the tokens are wrong, and answered first.
+    @Test(arguments: [2, 3, 10])
+    func wrongTokensWhoseAnswersComeFirstAreRejectedAlone(_ every: Int) {
+        var harness = harness()
+        let pushes = 300
+        for number in 0..<pushes { harness.push("a\(number)", device: "a\(number)") }
+        let slots = (0..<pushes).map { _ in harness.begin()! }
+        for slot in slots.enumerated() where slot.offset % every == 0 {
+            harness.answer(slot.element, .badDeviceToken)
+        }
+        #expect(rejected(harness) == pushes / every)
+        for slot in slots.enumerated() where slot.offset % every != 0 { harness.accept(slot.element) }
+        #expect(harness.ended.count == pushes)
+        #expect(faults(harness).isEmpty)
+    }
+
+    /// Requests without an answer are no evidence for good tokens.
+    @Test func wrongTokensAmongLostAnswersOpenTheCircuit() {
+        var harness = harness()
+        for number in 0..<100 {
+            harness.push("a\(number)", device: "a\(number)") { $0.duplicates = .avoid }
+        }
+        let slots = (0..<100).map { _ in harness.begin()! }
+        for slot in slots[0..<50] { harness.answer(slot, .badDeviceToken) }
+        #expect(faults(harness).isEmpty)
+        for slot in slots[50..<99] { harness.fail(slot, processed: true) }
+        #expect(faults(harness).isEmpty)
+        harness.answer(slots[99], .badDeviceToken)
+        #expect(faults(harness) == [.tokens])
+        #expect(harness.machine.milestones[.topicCircuitOpen] == 1)
     }
 
     @Test func settingTurningWrongOpensTheCircuitSoon() {
         var harness = harness()
-        answer(&harness, 1_000, nil, named: "good")
+        answer(&harness, 1_050, nil, named: "good")
         harness.queue.removeAll()
         for number in 0..<500 { harness.push("a\(number)", device: "a\(number)") }
         let slots = (0..<500).map { _ in harness.begin()! }
@@ -95,9 +129,16 @@ struct TokenBurstTests {
         #expect(harness.machine.milestones[.topicCircuitOpen] == 0)
         #expect(faults(harness) == [.tokens])
         // The counts start over.
-        while !harness.queue.isEmpty { if let slot = harness.begin() { harness.accept(slot) } }
-        answer(&harness, Self.rejectedBeforeOpening, .badDeviceToken, named: "b")
+        let waiting = harness.queue.count
+        #expect(waiting > 10 && waiting <= Self.rejectedBeforeOpening)
+        while !harness.queue.isEmpty {
+            if let slot = harness.begin() { harness.answer(slot, .badDeviceToken) }
+        }
         #expect(faults(harness) == [.tokens])
+        answer(&harness, Self.rejectedBeforeOpening - waiting, .badDeviceToken, named: "b")
+        #expect(faults(harness) == [.tokens])
+        answer(&harness, 1, .badDeviceToken, named: "c")
+        #expect(faults(harness) == [.tokens, .tokens])
     }
 
     /// Good tokens wait behind many wrong ones.
@@ -125,11 +166,14 @@ struct TokenBurstTests {
         var harness = harness()
         for name in ["x", "y"] { harness.push(name, device: name) }
         let flying = (0..<2).map { _ in harness.begin()! }
-        let badTokens = 30
+        let badTokens = 60
         answer(&harness, badTokens, .badDeviceToken, named: "a")
+        // Two pushes in flight might be good.
+        let rejectedBeforeOpening = 41
         harness.accept(flying[0])
         harness.answer(flying[1], .unregistered)
-        #expect(harness.machine.milestones[.topicCircuitOpen] == badTokens - Self.rejectedBeforeOpening)
+        #expect(rejected(harness) == rejectedBeforeOpening + 1)
+        #expect(harness.machine.milestones[.topicCircuitOpen] == badTokens - rejectedBeforeOpening)
         #expect(harness.others.allSatisfy { if case .recovered = $0 { false } else { true } })
     }
 

@@ -111,6 +111,7 @@ struct DeliveryItem: BitwiseCopyable {
     var attempts: UInt16 = 0
     var failures: UInt16 = 0
     var flags: Flags
+    /// Highest bits of the order; the four highest bits are ``round``.
     private var orderHigh: UInt16
     var refusals: UInt8 = 0
     var state = ItemState.undispatched
@@ -135,6 +136,9 @@ struct DeliveryItem: BitwiseCopyable {
     private static let suspendedBit: UInt32 = 1 << 31
     private static let orderedBit: UInt32 = 1 << 30
     private static let finalBit: UInt32 = 1 << 29
+    /// Bits of ``orderHigh`` that belong to the order.
+    private static let orderHighBits: UInt16 = 12
+    private static let orderHighMask: UInt16 = 1 << orderHighBits - 1
 
     var receiptTimeoutSeconds: UInt32 { receiptTimeout & (Self.finalBit - 1) }
 
@@ -152,8 +156,14 @@ struct DeliveryItem: BitwiseCopyable {
         }
     }
 
-    /// Order of arrival, 48 bits. A successor keeps its predecessor's order.
-    var order: UInt64 { UInt64(orderHigh) &<< 32 | UInt64(orderLow) }
+    /// Order of arrival, 44 bits. A successor keeps its predecessor's order.
+    var order: UInt64 { UInt64(orderHigh & Self.orderHighMask) &<< 32 | UInt64(orderLow) }
+
+    /// Round of the topic's ``TokenRounds`` in which an item in flight counts, 1 to 15; 0: in none.
+    var round: UInt8 {
+        get { UInt8(truncatingIfNeeded: orderHigh &>> Self.orderHighBits) }
+        set { orderHigh = orderHigh & Self.orderHighMask | UInt16(newValue) &<< Self.orderHighBits }
+    }
 
     var priority: Priority {
         flags.contains(.isUrgent) ? .immediate : flags.contains(.isLowPower) ? .lowPower : .powerAware
@@ -173,7 +183,7 @@ struct DeliveryItem: BitwiseCopyable {
         deliverAt = facts.deliverAtMilliseconds
         created = facts.createdMilliseconds
         registeredAt = facts.registeredAtMilliseconds
-        orderHigh = UInt16(truncatingIfNeeded: order &>> 32)
+        orderHigh = UInt16(truncatingIfNeeded: order &>> 32) & Self.orderHighMask
         orderLow = UInt32(truncatingIfNeeded: order)
         self.device = device
         receiptTimeout =

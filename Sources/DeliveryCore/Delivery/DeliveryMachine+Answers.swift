@@ -8,10 +8,9 @@ extension DeliveryMachine {
             deviceBackoff.accepted(device: devices.entries[Int(item.pointee.device)].key.low)
         }
         let topic = item.pointee.topic
-        circuits[Int(topic)].noteAnswer()
         if pausedPools > 0 { endPause(item.pointee.pool) }
         let recovers = openCircuits > 0 && (circuits[Int(topic)].fault == .refusal || isProbe(slot))
-        let device = leaveStream(slot)
+        let device = leaveStream(slot, .right)
         if item.pointee.delivery == .confirm {
             acceptedUnconfirmed(slot, at: now)
         } else {
@@ -47,8 +46,10 @@ extension DeliveryMachine {
         item.pointee.refusals = 0
         let topic = item.pointee.topic
         let isProbe = openCircuits > 0 && isProbe(slot)
-        let device = leaveStream(slot)
-        let isBurst = answer.reason.suspectsConfigurationInBursts && circuits[Int(topic)].noteSuspect()
+        let isSuspect = answer.reason.suspectsConfigurationInBursts
+        let endsToken = answer.reason == .unregistered || answer.reason == .expiredToken
+        let device = leaveStream(slot, isSuspect ? .wrong : endsToken ? .right : .unknown)
+        let isBurst = isSuspect && circuits[Int(topic)].holdsWrongTokens
         if item.pointee.isOrdered, answer.class == .configuration {
             // Broadcasts don't wait for a person, because the store can't keep them, and waiting holds their partition.
             if isProbe { circuitFailed(slot, .refusal, at: now) }
@@ -65,8 +66,6 @@ extension DeliveryMachine {
                 retryOrEnd(slot, inMilliseconds: 0, at: now)
             }
         } else {
-            let endsToken = answer.reason == .unregistered || answer.reason == .expiredToken
-            if endsToken { circuits[Int(topic)].noteAnswer() }
             let recovers = openCircuits > 0 && circuits[Int(topic)].recovers(after: answer, isProbe: isProbe)
             let wait = patience(answer, slot, device, at: now)
             if endsToken {

@@ -3,7 +3,7 @@ extension DeliveryMachine {
     public func checkInvariants() -> String? {
         guard milestones.isBalanced else { return "milestones don't add up" }
         guard milestones[.undispatched] == 0 else { return "an item is undispatched" }
-        var (live, flying, suspended, returns, timed) = (0, 0, 0, 0, 0)
+        var (live, flying, suspended, returns, timed, judged) = (0, 0, 0, 0, 0, 0)
         for index in 0..<highWater where items[index].state.isLive {
             live += 1
             let item = items[index]
@@ -17,6 +17,7 @@ extension DeliveryMachine {
             default: break
             }
             if timers.due(of: UInt32(index)) != nil { timed += 1 }
+            if item.round > 0 { judged += 1 }
             if let problem = checkTimer(UInt32(index), item) { return problem }
         }
         guard live == milestones.pending else { return "\(live) live items, \(milestones.pending) counted" }
@@ -26,6 +27,7 @@ extension DeliveryMachine {
         guard milestones[.poolUnavailable] == unavailablePools.reduce(0, { $0 + ($1?.count ?? 0) }) else {
             return "pool unavailable"
         }
+        guard judged == circuits.reduce(0, { $0 + $1.tokens.inFlight }) else { return "rounds of tokens" }
         guard openCircuits == circuits.count(where: { $0.holdsBack }) else { return "circuits" }
         for circuit in circuits where !circuit.holdsBack && circuit.waiting.count > 0 {
             return "items are suspended at a closed circuit"

@@ -157,6 +157,7 @@ extension DeliveryMachine {
             return false
         }
         setState(slot, .inFlight)
+        item.pointee.round = circuits[Int(item.pointee.topic)].begin()
         item.pointee.flags.insert(.changed)
         if !isAlone(slot) { device.pointee.inFlight += 1 }
         item.pointee.attempts = min(item.pointee.attempts, .max - 1) + 1
@@ -181,9 +182,15 @@ extension DeliveryMachine {
     }
 
     /// Takes an item off its stream, which leaves it undispatched. Returns its device.
-    mutating func leaveStream(_ slot: UInt32) -> UInt32 {
+    /// - Parameter verdict: opinion of APNs on the item's device token.
+    mutating func leaveStream(_ slot: UInt32, _ verdict: TokenVerdict = .unknown) -> UInt32 {
         let (device, state) = (items[Int(slot)].device, items[Int(slot)].state)
         precondition(state == .inFlight, "slot \(slot) is \(state), not in flight")
+        let round = items[Int(slot)].round
+        if round > 0 {
+            circuits[Int(items[Int(slot)].topic)].tokens.end(round, verdict)
+            items[Int(slot)].round = 0
+        }
         items[Int(slot)].flags.remove(.ignoresPresence)
         if !isAlone(slot) { devices.entries[Int(device)].inFlight -= 1 }
         setState(slot, .undispatched)

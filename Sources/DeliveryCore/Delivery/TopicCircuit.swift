@@ -5,7 +5,8 @@ import SluiceModel
 /// one.
 ///
 /// With a wrong environment or topic, every token is answered as wrong (`BadDeviceToken`, `DeviceTokenNotForTopic`).
-/// The topic stops when more than half of about the last hundred answers are such, or all of the first twenty.
+/// ``TokenRounds`` finds that out. Until then pushes with such an answer end as rejected. The push whose answer
+/// stops the topic waits, as do pushes that are answered so later.
 ///
 ///     closed ── a configuration answer ──▶ open ── after a growing pause ──▶ probing (one push)
 ///        ▲                                  ▲                                   │
@@ -36,35 +37,18 @@ struct TopicCircuit: BitwiseCopyable {
     var asked: UInt32 = 0
     /// Cause for which the circuit is open.
     var fault = TopicFault.refusal
-    /// Answers that judged a device token, halved at 200; `suspects` counts those that took the token for wrong.
-    private var answers: UInt32 = 0
-    private var suspects: UInt32 = 0
-
-    /// Least number of answers, all with wrong tokens, at which the topic stops.
-    private static let leastOfAll: UInt32 = 20
-    private static let leastOfRecent: UInt32 = 50
+    /// Pushes begun while the circuit was closed, and the answers about their tokens.
+    var tokens = TokenRounds()
 
     /// True when the topic's pushes wait: APNs has stopped the topic, or an operator has paused it.
     var holdsBack: Bool { state != .closed || isPaused }
 
-    /// Counts a token that APNs took for right: it accepted the push, or knew that the token is no longer valid.
+    /// Counts a push that begins, unless it probes. Returns the number of its round; 0 when it counts in none.
     @inline(__always)
-    mutating func noteAnswer() {
-        answers &+= 1
-        guard answers >= 200 else { return }
-        answers /= 2
-        suspects /= 2
-    }
+    mutating func begin() -> UInt8 { state == .closed ? tokens.begin() : 0 }
 
-    /// Counts a token that APNs took for wrong. Returns true when most tokens are such: the push then waits with the
-    /// topic.
-    mutating func noteSuspect() -> Bool {
-        suspects += 1
-        noteAnswer()
-        if state != .closed, fault == .tokens { return true }
-        return suspects == answers && suspects >= Self.leastOfAll
-            || suspects > Self.leastOfRecent && suspects * 2 > answers
-    }
+    /// True when APNs takes most tokens for wrong. A push with a wrong token then waits with the topic.
+    var holdsWrongTokens: Bool { state != .closed && fault == .tokens || tokens.areMostlyWrong }
 
     /// Returns true when the answer to a push shows that the circuit's fault is over. The answer of a server in
     /// trouble reports nothing about the credential. With wrong tokens, pushes for good tokens are always in flight,
@@ -75,11 +59,6 @@ struct TopicCircuit: BitwiseCopyable {
             answer.class == .token || answer.class == .job || answer.reason == .tooManyRequests
         case .tokens: isProbe && (answer.reason == .unregistered || answer.reason == .expiredToken)
         }
-    }
-
-    mutating func forgetAnswers() {
-        answers = 0
-        suspects = 0
     }
 }
 
@@ -148,7 +127,7 @@ extension DeliveryMachine {
         guard circuits[Int(topic)].state != .closed else { return }
         circuits[Int(topic)].state = .closed
         circuits[Int(topic)].failures = 0
-        circuits[Int(topic)].forgetAnswers()
+        circuits[Int(topic)].tokens.startOver()
         circuits[Int(topic)].probe = Self.noSlot
         actions.append(.recovered(topic: topic))
         guard !circuits[Int(topic)].isPaused else { return }
