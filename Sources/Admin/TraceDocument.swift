@@ -189,6 +189,11 @@ enum TraceDocument {
                 "sending-paused",
                 "waits because an operator has paused all sending; `sluice ctl status` shows the pauses"
             )
+        case .parked:
+            return (
+                "parked",
+                "waits because its app takes more than its share of the worker and can't send as fast"
+            )
         case .credentialUnavailable:
             return ("credential-unavailable", "waits because its credential has no connection to APNs")
         }

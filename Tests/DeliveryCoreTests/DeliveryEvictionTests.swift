@@ -283,7 +283,7 @@ struct DeliveryEvictionTests {
         harness.allStored()
         harness.pass(milliseconds: 1000)
         let wanted = { (harness: borrowing DeliveryHarness) in
-            harness.others.count { $0 == .probeWanted(topic: 0) }
+            harness.others.count { $0 == .pushesWanted(topic: 0, count: 4) }
         }
         #expect(wanted(harness) == 0)
         let wake = harness.machine.nextWake(after: harness.now)

@@ -85,7 +85,8 @@ private struct RandomLife: ~Copyable {
         case 35..<55: begin()
         case 55..<72: answer()
         case 72..<82: pass()
-        case 82..<92: event()
+        case 82..<91: event()
+        case 91: machine.makeRoom(pushes: 4 + below(Self.capacity), at: now)
         case 92..<96: store()
         default: partition()
         }
@@ -343,8 +344,8 @@ private struct RandomLife: ~Copyable {
                 }
                 pushes[slot]!.facts.device = push.newDevice ?? newDevice
                 pushes[slot]!.newDevice = nil
-            case .alert, .recovered: break
-            case .suspended, .resumed, .probeWanted:
+            case .alert, .recovered, .crowds: break
+            case .suspended, .resumed, .pushesWanted, .parked, .unparked:
                 if !machine.limits.storeIsDurable { fail("the store isn't durable") }
             }
         }

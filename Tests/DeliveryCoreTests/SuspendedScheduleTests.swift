@@ -117,18 +117,18 @@ struct SuspendedScheduleTests {
     @Test func probeScansTakeFewItemsAndAdvance() {
         var schedule = begun()
         schedule.suspended(7, shard: 0)
-        schedule.probeWanted(7, shard: 0)
-        schedule.probeWanted(7, shard: 0)
+        schedule.pushesWanted(7, count: 4, shard: 0)
+        schedule.pushesWanted(7, count: 4, shard: 0)
         let look = schedule.next(at: 0)!
         let entries = (1...9).map { entry($0) }
         #expect(found(&schedule, look, entries, isEnd: false) == [0: [1, 2, 3, 4]])
         schedule.consumed(3)
         #expect(schedule.isIdle)
-        schedule.probeWanted(7, shard: 0)
+        schedule.pushesWanted(7, count: 4, shard: 0)
         let second = schedule.next(at: 0)!
         #expect(second.after == item(4))
         #expect(found(&schedule, second, [], isEnd: true).isEmpty)
-        schedule.probeWanted(7, shard: 0)
+        schedule.pushesWanted(7, count: 4, shard: 0)
         #expect(schedule.next(at: 0)?.after == nil, "from the beginning again")
     }
 
@@ -140,8 +140,8 @@ struct SuspendedScheduleTests {
         }
         schedule.suspended(7, shard: 0)
         schedule.suspended(7, shard: 1)
-        schedule.probeWanted(7, shard: 0)
-        schedule.probeWanted(7, shard: 1)
+        schedule.pushesWanted(7, count: 4, shard: 0)
+        schedule.pushesWanted(7, count: 4, shard: 1)
         let look = schedule.next(at: 0)!
         #expect(found(&schedule, look, [entry(1, shard: 1)], isEnd: false).isEmpty, "no item of this shard")
         let other = schedule.next(at: 0)!
@@ -154,7 +154,7 @@ struct SuspendedScheduleTests {
         #expect(schedule.isIdle, "the other partitions aren't scanned")
 
         let slots = (0..<3).map { _ in
-            schedule.probeWanted(7, shard: 0)
+            schedule.pushesWanted(7, count: 4, shard: 0)
             let look = schedule.next(at: 0)!
             found(&schedule, look, [entry(2)], isEnd: false)
             schedule.consumed(look.slot)
@@ -168,7 +168,7 @@ struct SuspendedScheduleTests {
         schedule.resumed(8, shard: 0)
         let look = schedule.next(at: 0)!
         schedule.suspended(7, shard: 1)
-        schedule.probeWanted(7, shard: 1)
+        schedule.pushesWanted(7, count: 4, shard: 1)
         found(&schedule, look, [entry(1, topic: 8)], isEnd: false)
         schedule.consumed(3)
         #expect(schedule.next(at: 0)?.topic == 7)
@@ -204,7 +204,7 @@ struct SuspendedScheduleTests {
         var schedule = begun()
         schedule.resumed(8, shard: 0)
         schedule.suspended(7, shard: 1)
-        schedule.probeWanted(7, shard: 1)
+        schedule.pushesWanted(7, count: 4, shard: 1)
         let probe = schedule.next(at: 0)!
         #expect(probe.topic == 7)
         #expect(found(&schedule, probe, [entry(1, shard: 1)], isEnd: true) == [1: [1]])

@@ -51,6 +51,14 @@ public enum DeliveryAction: Equatable, Sendable {
     case awaitsTurn(UInt32)
     /// Load all pushes of the topic that the store has as suspended.
     case resumed(topic: UInt16)
-    /// Load a few pushes of a stopped topic that the store has as suspended, to find out whether APNs accepts them.
-    case probeWanted(topic: UInt16)
+    /// Load this many pushes of a topic that the store has as suspended: to find out whether APNs accepts them, or because
+    /// it is the turn of parked pushes.
+    case pushesWanted(topic: UInt16, count: Int)
+    /// Report that pushes beyond the share of the topic's tenant are parked from now on. `pushes`: the tenant's pushes in
+    /// memory.
+    case parked(topic: UInt16, pushes: Int)
+    /// Report that the parked pushes of the topic's tenant have returned.
+    case unparked(topic: UInt16)
+    /// Report that the pushes of the topic's tenant take the room of others, and can't be parked. Repeated while it lasts.
+    case crowds(topic: UInt16, pushes: Int)
 }

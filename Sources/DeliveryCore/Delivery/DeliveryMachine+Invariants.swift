@@ -28,8 +28,8 @@ extension DeliveryMachine {
             return "pool unavailable"
         }
         guard judged == circuits.reduce(0, { $0 + $1.tokens.inFlight }) else { return "rounds of tokens" }
-        guard openCircuits == circuits.count(where: { $0.holdsBack }) else { return "circuits" }
-        for circuit in circuits where !circuit.holdsBack && circuit.waiting.count > 0 {
+        guard openCircuits == circuits.count(where: { $0.isWatched }) else { return "circuits" }
+        for circuit in circuits where !circuit.isWatched && circuit.waiting.count > 0 {
             return "items are suspended at a closed circuit"
         }
         guard returns == returningCount else { return "returning" }

@@ -9,7 +9,7 @@ extension DeliveryMachine {
         for topic in topics {
             makeRoom(topic: topic)
             guard !circuits[Int(topic)].isPaused else { continue }
-            if !circuits[Int(topic)].holdsBack { openCircuits += 1 }
+            if !circuits[Int(topic)].isWatched { openCircuits += 1 }
             circuits[Int(topic)].isPaused = true
             suspended(topic: topic)
             hasNew = true
@@ -27,7 +27,7 @@ extension DeliveryMachine {
     public mutating func resume(topics: [UInt16], at now: DeliveryTime) {
         for topic in topics where isPaused(topic: topic) {
             circuits[Int(topic)].isPaused = false
-            guard !circuits[Int(topic)].holdsBack else { continue }
+            guard !circuits[Int(topic)].isWatched else { continue }
             openCircuits -= 1
             resumed(topic: topic)
             releaseWaiting(topic, at: now)

@@ -4,7 +4,10 @@ import SluiceModel
 extension DeliveryMachine {
     /// Finds the state of an undispatched item: ends it, puts it in the scheduler, or makes it wait for the first
     /// cause that holds it up.
-    mutating func dispatch(_ slot: UInt32, at now: DeliveryTime, atFront: Bool = false) {
+    /// - Parameter mayPark: false for a parked push whose turn it is.
+    mutating func dispatch(
+        _ slot: UInt32, at now: DeliveryTime, atFront: Bool = false, mayPark: Bool = true
+    ) {
         let item = items + Int(slot)
         if isEnding(item.pointee.partition) { return drop(slot, at: now) }
         if lastMoment(slot) <= now.wallMilliseconds { return finish(slot, .expired, at: now) }
@@ -29,7 +32,9 @@ extension DeliveryMachine {
         if awaitsCatchUp(slot) { return waitForCatchUp(slot, at: now) }
         if let until = heldByServer(slot, at: now) { return delay(slot, .retrying, until: until, at: now) }
         if isUnavailable(item.pointee.pool) { return waitForPool(slot, at: now) }
-        if openCircuits > 0, !circuitAdmits(slot) { return waitForCircuit(slot, at: now) }
+        if openCircuits > 0, !circuitAdmits(slot) || mayPark && mustPark(slot, at: now) {
+            return waitForCircuit(slot, at: now)
+        }
         if isDeviceLimited(slot) {
             devices.entries[Int(item.pointee.device)].deviceLimited += 1
             return setWaiting(slot, .deviceLimited)

@@ -40,15 +40,29 @@ extension DeliveryMachine {
         guard limits.storeIsDurable, !isEnding(partition) else { return }
         for index in 0..<highWater {
             let item = items + index
-            guard item.pointee.offset < offset, item.pointee.partition == partition, !item.pointee.isOrdered,
-                item.pointee.flags.isDisjoint(with: [.offsetDone, .stored, .moves])
-            else { continue }
-            switch item.pointee.state {
-            case .scheduled, .retrying, .coalescing, .confirming, .held, .topicCircuitOpen, .poolUnavailable:
-                askStore(UInt32(index))
-            default: break
-            }
+            guard item.pointee.offset < offset, item.pointee.partition == partition else { continue }
+            relieve(UInt32(index))
         }
+    }
+
+    /// Hands a waiting item to the store now, unless the store was asked before.
+    private mutating func relieve(_ slot: UInt32) {
+        let item = items + Int(slot)
+        guard !item.pointee.isOrdered,
+            item.pointee.flags.isDisjoint(with: [.offsetDone, .stored, .moves])
+        else { return }
+        switch item.pointee.state {
+        case .scheduled, .retrying, .coalescing, .confirming, .held, .topicCircuitOpen, .poolUnavailable:
+            askStore(slot)
+        default: break
+        }
+    }
+
+    /// Hands an item to the store now if its wait is long enough for the item to leave memory.
+    mutating func relieveLongWait(_ slot: UInt32, at now: DeliveryTime) {
+        guard let due = timers.due(of: slot), due > now.monotonic(inMilliseconds: limits.residentMilliseconds)
+        else { return }
+        relieve(slot)
     }
 
     /// Returns the progress that the store has to keep, for a ``DeliveryAction/store(_:version:)`` that is carried
@@ -114,7 +128,9 @@ extension DeliveryMachine {
         }
         // Items that have just arrived are the likeliest to get news. While there is room, only the sweep evicts
         // them.
-        if count > limits.capacity / 2 { evict(item.pointee.device, at: now) }
+        if count > limits.capacity / 2 || circuits[Int(item.pointee.topic)].isParked {
+            evict(item.pointee.device, at: now)
+        }
     }
 
     /// Records that the store could not keep an item, which is retried within a second. Meanwhile the item continues.

@@ -12,6 +12,7 @@ extension DeliveryMachine {
         while let slot = timers.popDue(now: now.monotonicNanoseconds) { timerFired(slot, at: now) }
         if openCircuits > 0 { advanceCircuits(at: now) }
         if pausedPools > 0 { endPauses(at: now) }
+        advanceBudgets(at: now)
         returnItems(at: now)
         sweep(at: now)
     }
@@ -27,6 +28,7 @@ extension DeliveryMachine {
         if openCircuits > 0 { wake = min(wake, nextCircuitWake) }
         if returningCount > 0 { wake = min(wake, nextReturn) }
         if pausedPools > 0 { wake = min(wake, nextPauseEnd(after: now)) }
+        if let next = nextBudgetWake { wake = min(wake, next) }
         return wake == .max ? nil : max(wake, now.monotonicNanoseconds)
     }
 

@@ -26,6 +26,8 @@ public enum PendingCause: Equatable, Sendable {
     case confirming
     /// Waits because its topic is stopped.
     case topicStopped(TopicFault)
+    /// Waits because its tenant has used its share of the worker's room.
+    case parked
     /// Waits because an operator has paused its app, its topic or its credential.
     case topicPaused
     /// Waits for its turn, and nothing is sent because an operator has paused all sending.
@@ -78,9 +80,10 @@ extension DeliveryMachine {
     /// Returns the cause for which a topic's pushes wait, and the time of the topic's next probe in milliseconds since
     /// the epoch; nil when the topic's pushes go.
     public func stop(ofTopic topic: UInt16, at now: DeliveryTime) -> (cause: PendingCause, probe: Int64?)? {
-        guard Int(topic) < circuits.count, circuits[Int(topic)].holdsBack else { return nil }
+        guard Int(topic) < circuits.count, circuits[Int(topic)].isWatched else { return nil }
         let circuit = circuits[Int(topic)]
         if circuit.isPaused { return (.topicPaused, nil) }
+        if !circuit.holdsBack { return (.parked, nil) }
         return (
             .topicStopped(circuit.fault),
             circuit.state == .open ? now.wallMilliseconds(of: circuit.until) : nil

@@ -50,8 +50,9 @@ public struct DeliveryMachine: ~Copyable {
     var nextStoreVersion: UInt32 = 1
 
     var circuits: [TopicCircuit] = []
-    /// Circuits that hold pushes back.
+    /// Circuits for which arriving pushes may have to wait.
     var openCircuits = 0
+    var budgets = Budgets()
     /// Holds by a 503 with `Retry-After`, by pool.
     var poolPauses: [RetryAfterPause] = []
     /// Holds that had not ended at the last check.
@@ -299,6 +300,7 @@ public struct DeliveryMachine: ~Copyable {
     ) {
         withdraw(slot)
         milestones.ended(kind)
+        circuits[Int(items[Int(slot)].topic)].ended &+= 1
         actions.append(.finish(slot, kind, cause, successor: successor))
         leave(slot, at: now)
     }

@@ -26,6 +26,8 @@ public struct DeliveryMilestones: Sendable {
     public internal(set) var stored = 0
     /// Stops of topics, because APNs refused the credential, the topic or most device tokens.
     public internal(set) var stops = 0
+    /// Times that a tenant's pushes beyond its share were parked.
+    public internal(set) var parkings = 0
     /// Cancels and device events taken in.
     public internal(set) var events = 0
 

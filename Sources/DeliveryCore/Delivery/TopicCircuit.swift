@@ -27,6 +27,12 @@ struct TopicCircuit: BitwiseCopyable {
     var failures: UInt32 = 0
     /// Time at which an open circuit lets a probe go, in nanoseconds of the monotonic clock.
     var until: UInt64 = 0
+    /// True while pushes of the topic's tenant beyond its share are parked.
+    var isParked = false
+    /// Index of the topic's tenant; ``noTenant`` when the owner has named none.
+    var tenant = TopicCircuit.noTenant
+    /// Pushes of the topic that have ended.
+    var ended = 0
     /// Slot of the probe; ``DeliveryMachine/noSlot`` when there is none.
     var probe = DeliveryMachine.noSlot
     /// Items that wait for the circuit to close.
@@ -40,8 +46,15 @@ struct TopicCircuit: BitwiseCopyable {
     /// Pushes begun while the circuit was closed, and the answers about their tokens.
     var tokens = TokenRounds()
 
+    static let noTenant = UInt16.max
+    /// Pushes that are asked of the store to find a probe.
+    static let probesWanted = 4
+
     /// True when the topic's pushes wait: APNs has stopped the topic, or an operator has paused it.
     var holdsBack: Bool { state != .closed || isPaused }
+
+    /// True when arriving pushes of the topic may have to wait.
+    var isWatched: Bool { holdsBack || isParked }
 
     /// Counts a push that begins, unless it probes. Returns the number of its round; 0 when it counts in none.
     @inline(__always)
@@ -116,7 +129,7 @@ extension DeliveryMachine {
         let pause = limits.retry.configuration.wait(attempt: circuits[topic].failures, using: &generator)
         circuits[topic].until = now.monotonic(inMilliseconds: pause)
         guard wasClosed else { return }
-        if !circuits[topic].isPaused { openCircuits += 1 }
+        if !circuits[topic].isPaused, !circuits[topic].isParked { openCircuits += 1 }
         milestones.stops += 1
         actions.append(.alert(topic: items[Int(slot)].topic, slot: slot, fault))
         suspended(topic: UInt16(topic))
@@ -130,7 +143,7 @@ extension DeliveryMachine {
         circuits[Int(topic)].tokens.startOver()
         circuits[Int(topic)].probe = Self.noSlot
         actions.append(.recovered(topic: topic))
-        guard !circuits[Int(topic)].isPaused else { return }
+        guard !circuits[Int(topic)].isWatched else { return }
         openCircuits -= 1
         resumed(topic: topic)
         releaseWaiting(topic, at: now)
@@ -179,14 +192,14 @@ extension DeliveryMachine {
         let pause = limits.retry.configuration.wait(attempt: circuits[topic].failures, using: &generator)
         let times = Int64(min(circuits[topic].asked, Self.mostPauses))
         circuits[topic].until = now.monotonic(inMilliseconds: pause * times)
-        actions.append(.probeWanted(topic: UInt16(topic)))
+        actions.append(.pushesWanted(topic: UInt16(topic), count: TopicCircuit.probesWanted))
     }
 
     // MARK: In the store
 
     /// Returns true when the topic's pushes wait for a cause that no clock ends.
     func isSuspended(_ topic: UInt16) -> Bool {
-        circuits[Int(topic)].holdsBack || isUnavailable(circuits[Int(topic)].pool)
+        circuits[Int(topic)].isWatched || isUnavailable(circuits[Int(topic)].pool)
     }
 
     /// Returns true when pushes of the topic wait in the store with it; false for a topic that no push has had.

@@ -266,6 +266,20 @@ public struct IntakeGate: ~Copyable, Sendable {
         return total.jobs >= limits.jobs || total.bytes >= limits.bytes
     }
 
+    /// True when three quarters of the jobs or bytes are taken.
+    public var isNearLimit: Bool {
+        let total = total
+        return total.jobs >= limits.jobs - limits.jobs / 4 || total.bytes >= limits.bytes - limits.bytes / 4
+    }
+
+    /// Jobs that can be taken, by the limit that the present jobs reach first.
+    public var roomForJobs: Int {
+        let total = total
+        guard total.jobs > 0, total.bytes > 0 else { return limits.jobs }
+        return min(
+            limits.jobs, Int(Double(total.jobs) * min(1e6, Double(limits.bytes) / Double(total.bytes))))
+    }
+
     /// Returns how many records to poll now, at most. 0: don't poll; a later ``settle(at:)`` or ``advance(to:)`` may
     /// make room. The result is 1 while all is paused, because the consumer's events have to be served.
     public mutating func room(atMost batch: Int, at now: UInt64) -> Int {

@@ -66,8 +66,14 @@ public enum ShardAction: Equatable, BitwiseCopyable, Sendable {
     case suspended(topic: UInt16)
     /// Report to the intake that the topic's pushes continue.
     case resumed(topic: UInt16)
-    /// Report to the intake that a few pushes of the topic are wanted back as probes.
-    case probeWanted(topic: UInt16)
+    /// Report to the intake that some suspended pushes of the topic are wanted back.
+    case pushesWanted(topic: UInt16, count: Int)
+    /// Tell a person that pushes of the topic's tenant beyond its share are parked. `pushes`: its pushes in memory.
+    case parked(topic: UInt16, pushes: Int)
+    /// Tell a person that the parked pushes of the topic's tenant have returned.
+    case unparked(topic: UInt16)
+    /// Tell a person, at intervals, that pushes of the topic's tenant take the room of others and can't be parked.
+    case crowds(topic: UInt16, pushes: Int)
 }
 
 /// Facts of a push that has ended, for its outcome.

@@ -41,6 +41,15 @@ extension ShardMachine {
         }
     }
 
+    /// Names the tenant of a topic: an app on a pool. To be called before the topic's first push.
+    /// - Parameter isLimited: true when the tenant has a pace or a maximum in flight of its own.
+    public mutating func setTenant(_ number: UInt32, ofTopic topic: UInt16, weight: Int, isLimited: Bool) {
+        delivery.setTenant(number, ofTopic: topic, weight: weight, isLimited: isLimited)
+    }
+
+    /// Returns how many more requests may begin on a pool with this many in flight.
+    public func flightRoom(_ inFlight: Int) -> Int { delivery.flightRoom(inFlight) }
+
     /// Pushes begun since the machine's creation, without those that were not sent after all.
     public var begunPushes: Int { delivery.milestones.sent }
     /// Pushes begun that are not in flight any more.

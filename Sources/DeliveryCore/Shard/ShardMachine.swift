@@ -205,7 +205,10 @@ public struct ShardMachine: ~Copyable {
         case .recovered(let topic): return .recovered(topic: topic)
         case .suspended(let topic): return .suspended(topic: topic)
         case .resumed(let topic): return .resumed(topic: topic)
-        case .probeWanted(let topic): return .probeWanted(topic: topic)
+        case .pushesWanted(let topic, let count): return .pushesWanted(topic: topic, count: count)
+        case .parked(let topic, let pushes): return .parked(topic: topic, pushes: pushes)
+        case .unparked(let topic): return .unparked(topic: topic)
+        case .crowds(let topic, let pushes): return .crowds(topic: topic, pushes: pushes)
         case .offsetDone(let partition, let offset):
             complete(RecordPlace(partitionSlot: partition, offset: offset), isRepeated: false)
             return nil

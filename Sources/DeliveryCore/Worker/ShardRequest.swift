@@ -67,6 +67,8 @@ public enum ShardRequest: Sendable, Equatable {
     case release(slot: UInt16)
     /// Puts waiting jobs of the records below `offset` into the store.
     case relieve(slot: UInt16, below: Int64)
+    /// The worker is nearly full. A shard that keeps to its part has at most this many pushes in memory.
+    case makeRoom(pushes: Int)
     /// Items are due; ``ShardReport/dueTaken(slot:)`` follows when the shard can take more.
     case due(slot: UInt16, [DueItem], readThrough: Int64)
     /// Items that waited with their topics may return; ``ShardReport/suspendedTaken(slot:)`` follows when the shard can
@@ -126,8 +128,9 @@ public enum ShardReport: Sendable, Equatable {
     case topicSuspended(UInt32)
     /// The shard's pushes of the topic resume.
     case topicResumed(UInt32)
-    /// A few pushes of the topic are wanted back, to find out whether APNs accepts them.
-    case probeWanted(UInt32)
+    /// This many suspended pushes of the topic are wanted back: to find out whether APNs accepts them, or because it is the
+    /// turn of parked pushes.
+    case pushesWanted(UInt32, count: Int)
     /// Everything for the store is handed over.
     case flushed(ShardFlush)
     /// `produced`: records in all transactions so far.

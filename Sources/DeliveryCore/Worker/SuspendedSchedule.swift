@@ -1,11 +1,12 @@
 /// Decides when the worker looks in the store for pushes that wait with their topic. They wait because APNs refuses the
-/// topic, or because the topic's credential has no connection. No clock returns such pushes before they expire.
+/// topic, because the topic's credential has no connection, or because their tenant has used its share of the worker. No
+/// clock returns such pushes before they expire.
 ///
 /// A shard reports when it suspends a topic, and when the topic's pushes resume. A stopped topic costs only that entry,
-/// for any number of pushes. Looks begin when a topic resumes, when a shard wants a probe, and when a partition begins.
+/// for any number of pushes. Looks begin when a topic resumes, when a shard wants some pushes of a topic, and when a partition begins.
 /// A partition begins with a look because nobody knows what the worker before has suspended. Entries of topics that are
-/// stopped by then are read once. A probe takes a few pushes of the first partition that has any. The next look begins
-/// with the next partition.
+/// stopped by then are read once. A want of some pushes takes those of the first partition that has any. The next look
+/// begins with the next partition.
 ///
 /// A single look is under way at a time. No look begins while shards haven't taken what the last look found, because
 /// returning pushes must not delay other loads.
@@ -44,24 +45,29 @@ public struct SuspendedSchedule: Sendable {
         /// Shards that receive what is found.
         var shards: Set<Int>
         var after: DueItem?
-        /// True for a probe, for which a few pushes are enough.
-        var isProbe = false
+        /// Pushes that are enough; nil: all.
+        var count: Int?
         var hasBegun = false
+    }
+
+    /// Topic of a shard.
+    private struct Place: Hashable {
+        var topic: UInt32
+        var shard: Int
     }
 
     private struct Partition: Sendable {
         var slot: UInt16
         var wants: [Want] = []
         var isEnding = false
-        /// Entry at which the last probe of a topic ended, by topic, so that each probe finds another push.
-        var probed: [UInt32: DueItem] = [:]
+        /// Entry at which a shard's last want of some pushes ended, so that the next one finds others.
+        var ends: [Place: DueItem] = [:]
     }
 
     /// Entries of one look, at most.
     public static let mostEntries = 1024
-    private static let probeEntries = 64
-    /// Pushes that a probe loads into memory, at most.
-    private static let probes = 4
+    /// Entries of a look for a few pushes, at least.
+    private static let leastEntries = 64
     /// Nanoseconds to wait after the store has failed.
     private static let pause: UInt64 = 1_000_000_000
 
@@ -130,11 +136,11 @@ public struct SuspendedSchedule: Sendable {
     mutating func resumed(_ topic: UInt32, shard: Int) {
         guard stopped.indices.contains(shard) else { return }
         stopped[shard].remove(topic)
-        removeProbes(of: topic, [shard])
+        removeCounted(topic, [shard])
         for index in partitions.indices {
             // A look that hasn't begun finds all that was suspended by now.
             let place = partitions[index].wants.firstIndex {
-                !$0.hasBegun && !$0.isProbe && ($0.topic == topic || $0.topic == nil)
+                !$0.hasBegun && $0.count == nil && ($0.topic == topic || $0.topic == nil)
             }
             if let place {
                 partitions[index].wants[place].shards.insert(shard)
@@ -145,16 +151,16 @@ public struct SuspendedSchedule: Sendable {
         }
     }
 
-    /// Notes that a shard wants pushes of a stopped topic to try.
-    mutating func probeWanted(_ topic: UInt32, shard: Int) {
+    /// Notes that a shard wants some pushes of a topic that it has suspended.
+    mutating func pushesWanted(_ topic: UInt32, count: Int, shard: Int) {
         guard stopped.indices.contains(shard) else { return }
         for index in partitions.indices
         where !partitions[index].wants.contains(where: {
-            $0.isProbe && $0.topic == topic && $0.shards == [shard]
+            $0.count != nil && $0.topic == topic && $0.shards == [shard]
         }) {
             var want = want(topic, [shard])
-            want.isProbe = true
-            want.after = partitions[index].probed[topic]
+            want.count = max(1, min(count, Self.mostEntries))
+            want.after = partitions[index].ends[Place(topic: topic, shard: shard)]
             partitions[index].wants.append(want)
         }
     }
@@ -167,7 +173,7 @@ public struct SuspendedSchedule: Sendable {
         for step in partitions.indices {
             let index = (turn + step) % partitions.count
             guard !partitions[index].isEnding,
-                let place = partitions[index].wants.firstIndex(where: \.isProbe)
+                let place = partitions[index].wants.firstIndex(where: { $0.count != nil })
                     ?? partitions[index].wants.indices.first
             else { continue }
             turn = index + 1
@@ -176,7 +182,7 @@ public struct SuspendedSchedule: Sendable {
             let look = Look(
                 slot: partitions[index].slot, topic: want.topic,
                 stopped: want.topic == nil ? stoppedEverywhere(want.shards) : [], after: want.after,
-                limit: want.isProbe ? Self.probeEntries : Self.mostEntries, want: want.number)
+                limit: want.count.map { max(Self.leastEntries, $0) } ?? Self.mostEntries, want: want.number)
             looking = look
             return look
         }
@@ -209,21 +215,22 @@ public struct SuspendedSchedule: Sendable {
         var count = 0
         for entry in found where mayReturn(entry.item.offset) {
             let shard = shardIndex(ofHash: entry.item.device.low, shards: shards)
-            guard want.shards.contains(shard), want.isProbe || !stopped[shard].contains(entry.topic) else {
+            guard want.shards.contains(shard), want.count != nil || !stopped[shard].contains(entry.topic)
+            else {
                 continue
             }
             parts[shard].append(entry.item)
             count += 1
-            guard want.isProbe, count == Self.probes else { continue }
+            guard count == want.count else { continue }
             last = entry.item
             break
         }
         partitions[index].wants[place].after = last
-        if want.isProbe, let topic = want.topic {
-            partitions[index].probed[topic] = isEnd && count < Self.probes ? nil : last
+        if let most = want.count, let topic = want.topic, let shard = want.shards.first {
+            partitions[index].ends[Place(topic: topic, shard: shard)] = isEnd && count < most ? nil : last
         }
-        if want.isProbe, count > 0 {
-            removeProbes(of: want.topic, want.shards)
+        if want.count != nil, count > 0 {
+            removeCounted(want.topic, want.shards)
         } else if isEnd {
             partitions[index].wants.remove(at: place)
         }
@@ -239,10 +246,10 @@ public struct SuspendedSchedule: Sendable {
         return shards.reduce(stopped[first]) { $0.intersection(stopped[$1]) }
     }
 
-    /// Ends a probe in all partitions, because the pushes of one partition are enough.
-    private mutating func removeProbes(of topic: UInt32?, _ shards: Set<Int>) {
+    /// Ends a want of some pushes in all partitions, because the pushes of one partition are enough.
+    private mutating func removeCounted(_ topic: UInt32?, _ shards: Set<Int>) {
         for index in partitions.indices {
-            partitions[index].wants.removeAll { $0.isProbe && $0.topic == topic && $0.shards == shards }
+            partitions[index].wants.removeAll { $0.count != nil && $0.topic == topic && $0.shards == shards }
         }
     }
 

@@ -231,8 +231,8 @@ extension WorkerMachine {
         case .topicResumed(let topic):
             suspended.resumed(topic, shard: shard)
             scanForSuspended()
-        case .probeWanted(let topic):
-            suspended.probeWanted(topic, shard: shard)
+        case .pushesWanted(let topic, let count):
+            suspended.pushesWanted(topic, count: count, shard: shard)
             scanForSuspended()
         case .flushed(let flush):
             committer.flushed(flush, at: now)

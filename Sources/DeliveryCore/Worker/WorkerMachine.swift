@@ -607,6 +607,7 @@ public struct WorkerMachine: ~Copyable {
         endCatchUps()
         leaveResponses()
         relieveFullWindows()
+        if gate.isNearLimit { act(.requestAll(.makeRoom(pushes: gate.roomForJobs / settings.shards))) }
         scanForDue(time)
         cleanCopies()
         reopenStore()

@@ -109,6 +109,12 @@ struct RouteTable: ~Copyable {
             })
     }
 
+    /// Returns the route with this number; nil when there is none.
+    func route(of number: UInt16) -> Route? {
+        for case let entry? in entries where entry.route.number == number { return entry.route }
+        return nil
+    }
+
     /// Returns the name of the topic with this number, for people.
     func name(of number: UInt16) -> String {
         for case let entry? in entries where entry.route.number == number {

@@ -88,7 +88,17 @@ extension Shard {
                     metadata: ["topic": "\(routes.name(of: topic))"])
             case .suspended(let topic): for hash in hashes(of: topic) { report(.topicSuspended(hash)) }
             case .resumed(let topic): for hash in hashes(of: topic) { report(.topicResumed(hash)) }
-            case .probeWanted(let topic): for hash in hashes(of: topic) { report(.probeWanted(hash)) }
+            case .pushesWanted(let topic, let count):
+                for hash in hashes(of: topic) { report(.pushesWanted(hash, count: count)) }
+            case .parked(let topic, let pushes):
+                logger.warning(
+                    "an app takes more than its share of the worker and can't send as fast; its pushes wait in the store",
+                    metadata: tenant(ofTopic: topic, pushes: pushes))
+            case .unparked(let topic):
+                logger.notice(
+                    "the pushes of the app beyond its share have left the store",
+                    metadata: tenant(ofTopic: topic))
+            case .crowds(let topic, let pushes): crowds(topic, pushes: pushes)
             }
         }
     }
@@ -105,11 +115,36 @@ extension Shard {
 
     /// Handles the first push of a topic, or of a form in which jobs name its environment.
     private func learned(_ route: RouteTable.Route, _ push: borrowing PushJob) {
+        let limits = plan.appLimits[Int(route.app)]
+        machine.setTenant(
+            UInt32(route.app) << 16 | UInt32(route.pool), ofTopic: route.number, weight: limits.weight,
+            isLimited: limits.ratePerSecond != nil || limits.maximumInFlight != nil)
         pauseIfNeeded(route, push.topic)
         if !push.isBroadcast, machine.isSuspended(topic: route.number) {
             // Jobs name the environment of a suspended topic in a new way.
             report(.topicSuspended(StoredPush.topicHash(push.topic, push.environment)))
         }
+    }
+
+    /// Logs, once a minute, that an app takes the room of others.
+    private func crowds(_ topic: UInt16, pushes: Int) {
+        guard loop.now >= nextCrowdLine else { return }
+        nextCrowdLine = loop.now + .seconds(60)
+        logger.warning(
+            """
+            an app takes more than its share of the worker and can't send as fast; without a store its pushes hold up \
+            those of other apps
+            """,
+            metadata: tenant(ofTopic: topic, pushes: pushes))
+    }
+
+    /// Returns what names a tenant: its app, and its credential and environment.
+    private func tenant(ofTopic topic: UInt16, pushes: Int? = nil) -> Logger.Metadata {
+        guard let route = routes.route(of: topic) else { return [:] }
+        var metadata = pools[Int(route.pool)].metadata()
+        metadata["app"] = "\(plan.appNames[Int(route.app)])"
+        if let pushes { metadata["pushes"] = "\(pushes)" }
+        return metadata
     }
 
     /// Returns the hashes of a topic, as the store has them: one for each way in which jobs name its environment.

@@ -21,6 +21,9 @@ extension Shard {
             let connections = pool.connections
             guard connections.scheduler.waiting > 0 else { continue }
             let clocks = ClockReading.now()
+            // A single pool may take all the room.
+            var room = pools.count > 1 ? machine.flightRoom(connections.scheduler.assigned) : .max
+            guard room > 0 else { continue }
             var gate = machine.poolGate(pool.index, restsUntil: pool.rest(at: clocks), at: now)
             guard gate != .closed, pool.refreshToken(at: clocks, logger: logger) else { continue }
             while true {
@@ -47,9 +50,10 @@ extension Shard {
                     continue
                 }
                 left -= 1
-                guard send(slot, on: connection, of: pool), gate == .probe else { continue }
-                gate = machine.probed(pool.index, at: now)
-                guard gate == .closed else { continue }
+                let isSent = send(slot, on: connection, of: pool)
+                room -= 1
+                if isSent, gate == .probe { gate = machine.probed(pool.index, at: now) }
+                guard room <= 0 || gate == .closed else { continue }
                 connections.scheduler.endRun()
                 break
             }

@@ -180,6 +180,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         }
     }
 
+    /// Time of the next log line on an app that takes the room of others.
+    var nextCrowdLine = MonotonicTime(nanoseconds: 0)
     /// Time of the last log line on wrong tokens; nil when there was none.
     var lastTokenAlert: MonotonicTime?
 

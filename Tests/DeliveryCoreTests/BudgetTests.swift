@@ -1,0 +1,261 @@
+import SluiceModel
+import Testing
+
+@testable import DeliveryCore
+
+/// Two tenants on one worker: A on topic 0 sends, B on topic 1 is in trouble. Both have the same weight.
+struct BudgetTests {
+    /// Pushes that the machine may have in memory.
+    static let room = 40
+
+    private func harness(isDurable: Bool = true, weight: Int = 1, isLimited: Bool = false) -> DeliveryHarness
+    {
+        var harness = DeliveryHarness {
+            $0.storeIsDurable = isDurable
+            $0.capacity = 256
+        }
+        harness.machine.setTenant(1, ofTopic: 0, weight: weight, isLimited: false)
+        harness.machine.setTenant(2, ofTopic: 1, weight: 1, isLimited: isLimited)
+        return harness
+    }
+
+    private func push(
+        _ harness: inout DeliveryHarness, _ names: [String], topic: UInt16,
+        _ priority: Priority = .powerAware
+    ) {
+        for name in names {
+            harness.push(name, device: name) {
+                $0.topic = topic
+                $0.pool = topic
+                $0.priority = priority
+            }
+        }
+    }
+
+    private static func names(_ prefix: String, _ range: Range<Int>) -> [String] {
+        range.map { "\(prefix)\($0)" }
+    }
+
+    /// Sends what waits of A, and lets time pass.
+    private func pass(_ harness: inout DeliveryHarness, seconds: Int, presses: Bool = true) {
+        for step in 0..<(10 * seconds) {
+            push(&harness, ["a\(harness.now.wallMilliseconds)"], topic: 0)
+            let sent = harness.queue.filter { harness.machine.info($0).topic == 0 }
+            harness.queue.removeAll { sent.contains($0) }
+            for slot in sent where harness.machine.beginAttempt(slot, at: harness.now) {
+                harness.accept(slot)
+            }
+            if presses, step % 10 == 9 {
+                harness.machine.makeRoom(pushes: Self.room, at: harness.now)
+                harness.drain()
+            }
+            harness.allStored()
+            harness.pass(milliseconds: 100)
+        }
+    }
+
+    private func inMemory(_ harness: borrowing DeliveryHarness, _ prefix: String) -> Set<String> {
+        Set(harness.names.values.filter { $0.hasPrefix(prefix) })
+    }
+
+    /// Brings back the oldest evicted pushes of B that the machine wants.
+    private func restoreWanted(_ harness: inout DeliveryHarness) -> [String] {
+        var wanted = 0
+        for case .pushesWanted(1, let count) in harness.others { wanted = max(wanted, count) }
+        harness.others.removeAll { if case .pushesWanted = $0 { true } else { false } }
+        let evicted = harness.ended.compactMap { $0.hasSuffix(" evicted") ? String($0.dropLast(8)) : nil }
+        let back = Array(evicted.prefix(wanted))
+        for name in back {
+            harness.ended.removeAll { $0 == "\(name) evicted" }
+            var progress = harness.stored[name]!
+            progress.isOffsetDone = true
+            progress.isStored = true
+            let facts = harness.facts(name, device: name) {
+                $0.topic = 1
+                $0.pool = 1
+                $0.priority = .powerAware
+                $0.offset = 1_000_000
+            }
+            harness.note(harness.machine.restore(facts, progress, at: harness.now), name)
+        }
+        return back
+    }
+
+    // MARK: Parking
+
+    @Test func pushesBeyondTheShareOfATenantThatCannotSendAreParked() {
+        var harness = harness()
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        pass(&harness, seconds: 4)
+        // The oldest half of the share stays; the other half is kept for priority 10.
+        #expect(inMemory(harness, "b") == Set(Self.names("b", 0..<10)))
+        #expect(harness.stored["b20"]?.wait == .suspended)
+        #expect(harness.others.contains(.suspended(topic: 1)))
+        #expect(!harness.others.contains(.suspended(topic: 0)))
+        #expect(harness.machine.parkedTenants == 1)
+        let alerts = harness.others.count { if case .parked(topic: 1, _) = $0 { true } else { false } }
+        #expect(alerts == 1)
+    }
+
+    @Test func arrivingPushesOfAParkedTenantAreParkedAndUrgentOnesUseTheRestOfItsShare() {
+        var harness = harness()
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        pass(&harness, seconds: 4)
+        push(&harness, ["b35"], topic: 1)
+        #expect(harness.state("b35") == .topicCircuitOpen)
+        push(&harness, Self.names("urgent", 0..<12), topic: 1, .immediate)
+        #expect(Self.names("urgent", 0..<10).allSatisfy { harness.state($0) == .waiting })
+        #expect(
+            harness.state("urgent10") == .topicCircuitOpen && harness.state("urgent11") == .topicCircuitOpen)
+        let cause = harness.names.first { $0.value == "b35" }.flatMap {
+            harness.machine.pending($0.key, at: harness.now)?.cause
+        }
+        #expect(cause == .parked)
+    }
+
+    /// A weighs three times as much, so that B's share is a quarter.
+    @Test func shareIsByWeight() {
+        var harness = harness(weight: 3)
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        pass(&harness, seconds: 4)
+        #expect(inMemory(harness, "b") == Set(Self.names("b", 0..<5)))
+    }
+
+    @Test func nothingIsParkedWithoutPressure() {
+        var harness = harness()
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        pass(&harness, seconds: 4, presses: false)
+        #expect(harness.machine.parkedTenants == 0 && inMemory(harness, "b").count == 35)
+    }
+
+    /// Kafka keeps the backlog when nothing else could use the room.
+    @Test func nothingIsParkedForATenantAlone() {
+        var harness = harness()
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        for _ in 0..<40 {
+            harness.pass(milliseconds: 100)
+            harness.machine.makeRoom(pushes: Self.room, at: harness.now)
+            harness.drain()
+        }
+        #expect(harness.machine.parkedTenants == 0 && inMemory(harness, "b").count == 35)
+    }
+
+    /// All servers are down: no tenant could use the room.
+    @Test func nothingIsParkedWhenTheOthersCannotSendEither() {
+        var harness = harness()
+        push(&harness, Self.names("b", 0..<25), topic: 1)
+        push(&harness, Self.names("a", 0..<25), topic: 0)
+        for _ in 0..<40 {
+            harness.pass(milliseconds: 100)
+            harness.machine.makeRoom(pushes: Self.room, at: harness.now)
+            harness.drain()
+        }
+        #expect(harness.machine.parkedTenants == 0)
+    }
+
+    /// A tenant that ends what it has in memory within ten seconds is only busy.
+    @Test(arguments: [false, true]) func busyTenantIsParkedOnlyIfItHasAPace(isLimited: Bool) {
+        var harness = harness(isLimited: isLimited)
+        var next = 31
+        push(&harness, Self.names("b", 0..<next), topic: 1)
+        for _ in 0..<10 {
+            push(&harness, Self.names("b", next..<next + 4), topic: 1)
+            next += 4
+            for slot in harness.queue.prefix(4) {
+                harness.begin()
+                harness.accept(slot)
+            }
+            pass(&harness, seconds: 1)
+        }
+        let wasParked = harness.others.contains { if case .parked(topic: 1, _) = $0 { true } else { false } }
+        #expect(wasParked == isLimited)
+    }
+
+    @Test func withoutAStoreTheTenantIsNamed() {
+        var harness = harness(isDurable: false)
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        pass(&harness, seconds: 4)
+        #expect(harness.others.contains(.crowds(topic: 1, pushes: 35)))
+        #expect(inMemory(harness, "b").count == 35 && harness.stored.isEmpty)
+    }
+
+    /// Pushes between two attempts come back in their time. Parking would lose their back-off.
+    @Test func pushesBetweenAttemptsAreStoredWithTheirTime() {
+        var harness = harness()
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        for _ in 0..<25 {
+            let slot = harness.begin()!
+            harness.answer(slot, .serviceUnavailable, retryAfter: 20_000)
+        }
+        pass(&harness, seconds: 4)
+        #expect(harness.stored["b0"]?.wait == .retrying)
+        #expect(!inMemory(harness, "b").contains("b0"))
+    }
+
+    // MARK: Return
+
+    @Test func parkedPushesReturnAsTheTenantEndsOthers() {
+        var harness = harness()
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        pass(&harness, seconds: 4)
+        harness.others.removeAll()
+        // While nothing ends, nothing is asked for.
+        pass(&harness, seconds: 3)
+        #expect(restoreWanted(&harness).isEmpty)
+        #expect(harness.machine.parkedTenants == 1)
+        var accepted: [String] = []
+        for _ in 0..<60 {
+            if let slot = harness.queue.first {
+                accepted.append(harness.names[slot]!)
+                harness.begin()
+                harness.accept(slot)
+            }
+            pass(&harness, seconds: 1)
+            _ = restoreWanted(&harness)
+            #expect(inMemory(harness, "b").count <= 21)
+        }
+        #expect(accepted == Self.names("b", 0..<35))
+        #expect(harness.machine.parkedTenants == 0)
+        #expect(harness.others.contains(.unparked(topic: 1)) && harness.others.contains(.resumed(topic: 1)))
+        push(&harness, ["later"], topic: 1)
+        #expect(harness.state("later") == .waiting)
+    }
+
+    /// A topic that APNs stops meanwhile stays stopped. Its probe isn't parked, and its pushes return one after another.
+    @Test func stoppedTopicOfAParkedTenantProbes() {
+        var harness = harness()
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        pass(&harness, seconds: 4)
+        harness.answer(harness.begin()!, .topicDisallowed)
+        #expect(harness.state("b5") == .waiting)
+        harness.begin()
+        #expect(harness.state("b1") == .topicCircuitOpen)
+        harness.others.removeAll()
+        pass(&harness, seconds: 3)
+        #expect(restoreWanted(&harness).isEmpty, "a stopped topic asks for a probe later")
+        harness.pass(milliseconds: 900_000)
+        let probe = harness.queue.last!
+        harness.queue.removeLast()
+        let begins = harness.machine.beginAttempt(probe, at: harness.now)
+        #expect(begins)
+        harness.drain()
+        harness.accept(probe)
+        #expect(harness.machine.stoppedTopics == 0 && harness.machine.parkedTenants == 1)
+        #expect(!harness.others.contains(.resumed(topic: 1)))
+    }
+
+    /// Requests without an answer leave a quarter of the room to the other pools.
+    @Test func poolsLeaveRoomForOthersInFlight() {
+        var harness = harness()
+        let before = harness.machine.flightRoom(1_000_000)
+        #expect(before > 1_000_000)
+        harness.machine.makeRoom(pushes: Self.room, at: harness.now)
+        harness.drain()
+        let empty = harness.machine.flightRoom(0)
+        #expect(empty == 3 * Self.room)
+        push(&harness, Self.names("b", 0..<40), topic: 1)
+        for _ in 0..<30 { harness.begin() }
+        let (own, other) = (harness.machine.flightRoom(30), harness.machine.flightRoom(0))
+        #expect(own <= 0 && other == 30)
+    }
+}
