@@ -1,5 +1,6 @@
 import Configuration
 import Gateway
+import Logging
 import SluiceModel
 import TestSupport
 import Testing
@@ -29,13 +30,13 @@ import Testing
     ///   - shortTimeouts: requests time out after two seconds. Otherwise after ten: a busy machine answers late.
     private func run(
         _ fault: String, seconds: Double = 3, jobs: Int = 400, producing: Double? = nil, payload: Int = 100,
-        shortTimeouts: Bool = false,
+        shortTimeouts: Bool = false, log: any LogHandler = SwiftLogNoOpLogHandler(),
         _ change: (inout Configuration) -> Void = { _ in },
         _ push: (inout PushDescription, Int) -> Void = { _, _ in }
     ) throws -> Run {
         try withBed { bed in
             let server = try FaultyServer(fault: fault, seconds: seconds)
-            let worker = try bed.worker {
+            let worker = try bed.worker(log: log, logLevel: .notice) {
                 $0.apns.port = server.port
                 $0.apns.caFile = server.caFile
                 $0.apns.requestTimeout = .seconds(shortTimeouts ? 2 : 10)
@@ -219,6 +220,25 @@ import Testing
         #expect(rejected.count < 20, "\(rejected.count) pushes before the topic stopped")
         for outcome in rejected { #expect(run.books.requests[outcome.deviceToken] == 1) }
         #expect(run.recovery < 20)
+    }
+
+    /// A tenth of the requests meets a refusal of the topic, so that the topic stops and recovers again and again. Each
+    /// notice has a line or is counted by one.
+    @Test func topicThatStopsAgainAndAgainHasFewLines() throws {
+        let log = LogRecorder()
+        let begin = ContinuousClock.now
+        let run = try run("status:403:TopicDisallowed:0.1", seconds: 4, log: log)
+        // The first line, the line of each further ten seconds, and the line of the end.
+        let most = 2 + Int((ContinuousClock.now - begin) / .seconds(10))
+        expectAll(run, "TopicDisallowed 10 %")
+        let (stops, texts) = (
+            run.counters.stops,
+            ["APNs refuses the credential or topic", "APNs accepts pushes for the topic again"]
+        )
+        #expect(stops > 2 * most, "\(stops) stops are no flood")
+        for text in texts { #expect((1...most).contains(log.messages.count(containing: text))) }
+        let notices = texts.reduce(0) { $0 + log.messages.notices(containing: $1) }
+        #expect(notices == 2 * stops)
     }
 
     @Test func unknownReasonAppearsInOutcomeAndCounters() throws {

@@ -204,9 +204,10 @@ import Testing
         }
     }
 
-    @Test func wrongClockIsLoggedOnce() throws {
+    @Test func wrongClockIsLoggedSeldom() throws {
         try withBed(simulator: { $0.maximumTokenAge = .seconds(-1) }) { bed in
             let log = LogRecorder()
+            let begin = ContinuousClock.now
             try bed.worker(log: log) {
                 $0.apns.connections = 1
                 $0.delivery.retry.maxAttempts = 2
@@ -216,7 +217,9 @@ import Testing
             let outcomes = try bed.waitForOutcomes(2)
             #expect(outcomes.allSatisfy { $0.reason == "ExpiredProviderToken" && $0.attempts == 2 })
             #expect(bed.simulator.summary.rejected[.expiredProviderToken] == 4)
-            #expect(log.messages.count(containing: "check this machine's clock") == 1)
+            let lines = log.messages.count(containing: "check this machine's clock")
+            let most = 1 + Int((ContinuousClock.now - begin) / .seconds(10))
+            #expect((1...most).contains(lines))
         }
     }
 

@@ -6,8 +6,6 @@ extension WorkerMachine {
         nextInvariantCheck = now + 1_000_000_000
         guard let problem = checkInvariants() else { return }
         counters.brokenInvariants += 1
-        guard now >= nextInvariantNote else { return }
-        nextInvariantNote = now + 60_000_000_000
         note(.invariantBroken(problem))
     }
 

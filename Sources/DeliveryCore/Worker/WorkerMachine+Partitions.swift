@@ -76,9 +76,7 @@ extension WorkerMachine {
 
     private mutating func takeOverFailed(_ partitions: [Int32], _ fault: KafkaFault) {
         counters.kafkaErrors += 1
-        guard !partitions.isEmpty, now >= nextTakeOverNote else { return }
-        nextTakeOverNote = now + 1_000_000_000
-        note(.takeOverFailed(partitions, fault))
+        if !partitions.isEmpty { note(.takeOverFailed(partitions, fault)) }
     }
 
     private mutating func read(_ offsets: [FetchedOffset]) {

@@ -146,8 +146,6 @@ public struct WorkerMachine: ~Copyable {
     private var lastRelief: UInt64 = 0
     /// Time of the next ``checkInvariants()``, in nanoseconds.
     var nextInvariantCheck: UInt64 = 0
-    /// Time from which a broken invariant is noted again, in nanoseconds.
-    var nextInvariantNote: UInt64 = 0
     /// The store's last write failed.
     var isStoreFailing = false
     /// Nanoseconds at which a store that goes on failing is opened anew; nil: it works, or can work again by itself.
@@ -161,8 +159,6 @@ public struct WorkerMachine: ~Copyable {
     var passes: (number: UInt64, awaited: Int) = (0, 0)
     /// End of the permit, in nanoseconds.
     var permitEnd: UInt64 = 0
-    /// Time from which a failed take-over of partitions is noted again, in nanoseconds.
-    var nextTakeOverNote: UInt64 = 0
     /// Earliest time of the next attempt to extend the changelog, in nanoseconds.
     var nextExtension: UInt64 = 0
     /// Jobs of removed partitions by slot, as long as shards hold some.

@@ -36,6 +36,8 @@ final class ChangelogRestorer: @unchecked Sendable {
     private let topic: String
     private let properties: KafkaProperties
     private let logger: Logger
+    /// Log of what can repeat.
+    private let notices: NoticeLog
     /// Extends the changelog. Blocks.
     private let extend: @Sendable () -> Void
     /// Reads the store's keys anew, because a value has a key that the store lacks. Blocks.
@@ -107,6 +109,7 @@ final class ChangelogRestorer: @unchecked Sendable {
             throw SystemError(error)
         }
         loop = try EventLoop(name: "restore")
+        notices = NoticeLog(loop: loop, logger: logger)
         questions = try EventLoop(name: "changelog ends")
         progressReportedAt = loop.now
         loop.start()
@@ -150,6 +153,7 @@ final class ChangelogRestorer: @unchecked Sendable {
             loop.stop()
             loop.join()
         }
+        notices.end()
     }
 
     // MARK: On the thread
@@ -287,7 +291,8 @@ final class ChangelogRestorer: @unchecked Sendable {
         source.chunk = nil
         if chunk.unknown > 0 {
             skipped.add(chunk.unknown, ordering: .relaxed)
-            logger.warning(
+            notices.log(
+                .warning, .recordsSkipped, of: Int(source.handle.number),
                 "changelog records that are not the store's, or states of devices that can't be read, are skipped",
                 metadata: ["partition": "\(source.handle.number)", "records": "\(chunk.unknown)"])
         }
@@ -318,7 +323,8 @@ final class ChangelogRestorer: @unchecked Sendable {
             if let handle = restoring[progress.topicPartition.partition]?.handle {
                 loop.execute { [self] in submitWaiting(handle) }
             }
-            logger.info(
+            notices.log(
+                .info, .restoreWaits, of: Int(progress.topicPartition.partition),
                 "restore waits until an open transaction in the changelog ends",
                 metadata: ["partition": "\(progress.topicPartition.partition)"])
         case .outOfRange(let progress, _):

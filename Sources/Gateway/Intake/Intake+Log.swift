@@ -13,7 +13,8 @@ extension Intake {
                 level: isLost ? .warning : .info, isLost ? "partitions lost" : "partitions revoked",
                 metadata: ["partitions": list(numbers)])
         case .takeOverFailed(let numbers, let fault):
-            logger.warning(
+            notices.log(
+                .warning, .takeOverFailed,
                 "partitions can't be taken over yet because Kafka doesn't answer or their former owner's transaction is open; retrying",
                 metadata: ["partitions": list(numbers), "error": "\(fault)"])
         case .restoring(let numbers):
@@ -25,7 +26,8 @@ extension Intake {
                 "the local copy is older than the start of the changelog; the restore starts from the beginning",
                 metadata: ["partition": "\(partition)"])
         case .restoreInterrupted(let partition, let fault):
-            logger.warning(
+            notices.log(
+                .warning, .restoreInterrupted, of: Int(partition),
                 "restore of a partition was interrupted because Kafka doesn't answer; retrying within seconds",
                 metadata: ["partition": "\(partition)", "error": "\(fault)"])
         case .metadataNotOurs(let partition, let problem):
@@ -49,22 +51,27 @@ extension Intake {
                     "partition": "\(partition)", "committed": "\(committed)", "log-end": "\(logEnd)",
                 ])
         case .secondOutcome(let partition, let offset):
-            logger.error(
+            notices.log(
+                .error, .secondOutcome, of: Int(partition),
                 "a record has a second outcome",
                 metadata: ["partition": "\(partition)", "offset": "\(offset)"])
         case .membershipInDoubt(let partitions):
-            logger.warning(
+            notices.log(
+                .warning, .membershipInDoubt,
                 "the process was stopped for long, or its Kafka thread was held up; nothing is sent until the group confirms its partitions",
                 metadata: ["partitions": "\(partitions)"])
         case .pushesHeld(let uncommitted, let awaitsProducer):
-            logger.error(
+            notices.log(
+                .error, .pushesHeld,
                 awaitsProducer
                     ? "Kafka gives the transactional producer no identifier; no push is begun before"
                     : "outcomes can't be committed; no push is begun until a commit succeeds",
                 metadata: ["uncommitted": "\(uncommitted)"])
-        case .pushesResumed: logger.notice("commits succeed again; pushes are begun again")
+        case .pushesResumed:
+            notices.log(.notice, .pushesResumed, "commits succeed again; pushes are begun again")
         case .invariantBroken(let problem):
-            logger.error(
+            notices.log(
+                .error, .invariantBroken,
                 "an invariant of the worker is broken; report this as a bug, and restart the worker when convenient",
                 metadata: ["state": "\(problem)"])
         case .catchUpCut(let partition, let readTo, let logEnd):
@@ -96,18 +103,21 @@ extension Intake {
     private func logPause(_ note: WorkerNote) {
         switch note {
         case .pausedForWindow(let partition, let watermark, let finishedAbove):
-            logger.warning(
+            notices.log(
+                .warning, .windowFull, of: Int(partition),
                 "partition paused until the unfinished job that holds its watermark back is finished",
                 metadata: [
                     "partition": "\(partition)", "offset": "\(watermark)",
                     "finished-above": "\(finishedAbove)",
                 ])
         case .pausedForShare(let partition, let jobs, let bytes):
-            logger.warning(
+            notices.log(
+                .warning, .shareUsedUp, of: Int(partition),
                 "partition paused because its long-held jobs take more than its share of the limits",
                 metadata: ["partition": "\(partition)", "jobs": "\(jobs)", "bytes": "\(bytes)"])
         case .pausedForLimit(let jobs, let bytes):
-            logger.info(
+            notices.log(
+                .info, .limitReached,
                 "partitions paused because the limit of jobs or bytes in flight is reached",
                 metadata: ["jobs": "\(jobs)", "bytes": "\(bytes)"])
         default: break
@@ -117,7 +127,9 @@ extension Intake {
     private func logCommit(_ note: WorkerNote) {
         switch note {
         case .commitFailed(let fault):
-            logger.warning("offsets were not committed; retrying", metadata: ["error": "\(fault)"])
+            notices.log(
+                .warning, .commitFailed, "offsets were not committed; retrying",
+                metadata: ["error": "\(fault)"])
         case .lastCommitFailed:
             logger.error(
                 "the last commit failed; jobs finished since the previous commit will be processed again")
@@ -126,13 +138,15 @@ extension Intake {
                 "the last offsets are not committed because changes of the store did not reach the changelog; their jobs will be processed again"
             )
         case .transactionStepFailed(let result):
-            logger.warning(
+            notices.log(
+                .warning, .transactionStepFailed,
                 "a step of the transaction failed",
                 metadata: [
                     "step": "\(result.step)", "error": "\(result.failure.map { "\($0.fault)" } ?? "")",
                 ])
         case .transactionAborted(let fault):
-            logger.warning(
+            notices.log(
+                .warning, .transactionAborted,
                 "transaction aborted; its records are produced again", metadata: ["error": "\(fault)"])
         case .lastTransactionOpen:
             logger.error("the last transaction is not committed; its jobs will be processed again")
@@ -143,12 +157,16 @@ extension Intake {
     private func logStore(_ note: WorkerNote) {
         switch note {
         case .storeFailed:
-            logger.error(
+            notices.log(
+                .error, .storeFailed,
                 "the store failed; nothing is read until it works again",
-                metadata: storeFailure.map { ["error": "\($0)"] })
-        case .storeWorks: logger.notice("the store works again; reading resumes")
-        case .storeIsBehind: logger.notice("the store is behind; nothing is read until it has caught up")
-        case .storeHasCaughtUp: logger.notice("the store has caught up; reading resumes")
+                metadata: storeFailure.map { ["error": "\($0)"] } ?? [:])
+        case .storeWorks: notices.log(.notice, .storeWorks, "the store works again; reading resumes")
+        case .storeIsBehind:
+            notices.log(
+                .notice, .storeIsBehind, "the store is behind; nothing is read until it has caught up")
+        case .storeHasCaughtUp:
+            notices.log(.notice, .storeHasCaughtUp, "the store has caught up; reading resumes")
         default: break
         }
     }

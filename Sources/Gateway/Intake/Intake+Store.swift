@@ -89,7 +89,8 @@ extension Intake {
             apply { machine, now in machine.restoreInterrupted(attempt, KafkaFault(error), at: now) }
         case .troubled(let error, let place):
             apply { machine, _ in machine.kafkaFailed() }
-            logger.warning(
+            notices.log(
+                .warning, .restoreTroubled,
                 "restore from the changelog failed; retrying",
                 metadata: ["at": "\(place)", "error": "\(error)"])
         case .failed(let text, let error):
@@ -122,7 +123,8 @@ extension Intake {
         // Errors that aren't transient were reported to all.
         guard error.isTransient else { return }
         loop.execute { [self] in
-            logger.error(
+            notices.log(
+                .error, .scanFailed,
                 "the store can't be scanned; nothing is sent until a scan succeeds",
                 metadata: ["error": "\(error)"])
             apply { machine, _ in machine.scanFailed(slot: slot) }
@@ -203,7 +205,8 @@ extension Intake {
                     if case .corrupt = error {
                         fail(.other("\(error)"))
                     } else {
-                        logger.error(
+                        notices.log(
+                            .error, .syncFailed,
                             "the store can't be synced; offsets are not committed until a sync succeeds",
                             metadata: ["error": "\(error)"])
                     }
@@ -245,7 +248,8 @@ extension Intake {
                             ])
                     }
                 case .failure(let error):
-                    logger.warning(
+                    notices.log(
+                        .warning, .copiesNotDropped,
                         "old local copies can't be dropped; retrying",
                         metadata: ["error": "\(error)"])
                 }

@@ -13,6 +13,8 @@ final class Intake: TimerHandler, @unchecked Sendable {
     let loop: EventLoop
     let settings: Settings
     let logger: Logger
+    /// Log of what can repeat.
+    let notices: NoticeLog
     let shards: [Shard]
     let permit: SendPermit
     let pushes: PushAllowance
@@ -113,6 +115,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
         pushes = parts.pushes
         restarts = parts.restarts
         loop = parts.loop
+        notices = NoticeLog(loop: parts.loop, logger: parts.logger)
         questions = try EventLoop(name: "group")
         self.ended = ended
         batch = .allocate(capacity: Self.batchSize)
@@ -400,7 +403,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
     }
 
     private func produceAgain(_ report: borrowing DeliveryReport, _ error: KafkaError) {
-        logger.error(
+        let kind: ProduceOrder.Kind = report.topic == outputs.deadLetters.name ? .deadLetter : .outcome
+        notices.log(
+            .error, .recordLost, of: Int(kind.rawValue),
             "a record did not reach Kafka; it is produced again",
             metadata: ["topic": "\(report.topic)", "error": "\(error)"])
         do throws(KafkaError) {
@@ -421,7 +426,7 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     /// Produces a refused record again.
     private func produceAgain(_ record: RefusedRecord) {
-        switch refused.produce(record, by: producer, logger) {
+        switch refused.produce(record, by: producer, notices) {
         case .done: break
         case .neverFits(let topic, let error):
             machine.neverFits(record.outcome, topic: topic, KafkaFault(error), at: time)
@@ -457,6 +462,13 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     // MARK: Shards
 
+    /// Logs an error of the producer that it gets over by itself. Loop's thread only.
+    func warn(ofProducer error: KafkaError) {
+        notices.log(
+            .warning, .producerError, of: Int(error.code), "Kafka producer reported an error",
+            metadata: ["error": "\(error)"])
+    }
+
     /// Passes a shard's report to the machine. Any thread.
     func report(_ shard: Int, _ report: ShardReport) {
         loop.execute { [self] in
@@ -482,12 +494,15 @@ final class Intake: TimerHandler, @unchecked Sendable {
             if error.isFatal {
                 machine.fail(error.isInstanceTaken ? .instanceTaken : .consumer, KafkaFault(error), at: time)
             } else {
-                logger.warning("Kafka consumer reported an error", metadata: ["error": "\(error)"])
+                notices.log(
+                    .warning, .consumerError, of: Int(error.code), "Kafka consumer reported an error",
+                    metadata: ["error": "\(error)"])
             }
             machine.kafkaFailed()
         case .partitionError(let partition, let error):
             machine.kafkaFailed()
-            logger.error(
+            notices.log(
+                .error, .partitionError, of: Int(partition.partition),
                 "Kafka consumer reported an error of a partition",
                 metadata: ["partition": "\(partition)", "error": "\(error)"])
         case .log(let line):
@@ -603,7 +618,9 @@ final class Intake: TimerHandler, @unchecked Sendable {
             try body()
         } catch {
             machine.kafkaFailed()
-            logger.error("a Kafka call failed", metadata: ["call": "\(what)", "error": "\(error)"])
+            notices.log(
+                .error, .kafkaCallFailed, "a Kafka call failed",
+                metadata: ["call": "\(what)", "error": "\(error)"])
         }
     }
 

@@ -40,14 +40,15 @@ struct RefusedRecords {
     }
 
     /// Hands a record to the producer, in the next form that the producer takes.
-    mutating func produce(_ record: RefusedRecord, by producer: KafkaProducer, _ logger: Logger) -> Fate {
+    mutating func produce(_ record: RefusedRecord, by producer: KafkaProducer, _ notices: NoticeLog) -> Fate {
         guard let lost = kept[record.outcome] else { return .done }
         var cuts = record.cuts
         while true {
             switch lost.produce(by: producer, cuts: cuts, reason: record.reason) {
             case .queued:
                 kept[record.outcome] = nil
-                logger.warning(
+                notices.log(
+                    .warning, .recordRefused, of: Int(lost.kind.rawValue),
                     "Kafka refuses a record; the record is produced again, in a smaller form where it may be the cause",
                     metadata: [
                         "topic": "\(lost.topic.name)", "offset": "\(record.outcome.place.offset)",

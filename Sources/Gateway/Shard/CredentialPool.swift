@@ -39,8 +39,8 @@ final class CredentialPool {
     private(set) var reasons = [Int](repeating: 0, count: Reason.allCases.count)
     /// Times from a request's sending to its answer, in the order of `Priority.allCases`.
     private let latencies = (ExponentialHistogram(), ExponentialHistogram(), ExponentialHistogram())
-    private var tokenFailureLogged = false
-    private var lastClockWarning: MonotonicTime?
+    /// Log of the shard.
+    private let notices: NoticeLog
 
     /// Age below which a connection is replaced when the provider token changes. APNs could take a second token on it as
     /// an update too many.
@@ -48,10 +48,10 @@ final class CredentialPool {
 
     init(
         index: UInt16, plan: CredentialPoolPlan, notifications: NotificationTable, apps: Int, seed: UInt64,
-        loop: EventLoop,
-        delegate: any ConnectionPoolDelegate
+        loop: EventLoop, notices: NoticeLog, delegate: any ConnectionPoolDelegate
     ) {
         self.index = index
+        self.notices = notices
         name = plan.name
         environment = plan.environment
         status = plan.status
@@ -105,14 +105,14 @@ final class CredentialPool {
 
     /// Replaces the provider token when there is a new one, and the key when another is to be used. Returns false while
     /// there is no token to send with.
-    func refreshToken(at now: ClockReading, logger: Logger) -> Bool {
+    func refreshToken(at now: ClockReading) -> Bool {
         guard let keys = access.identity.keys else { return true }
         let key = keys.current(at: now)
         // A key that is preferred again replaces a good key. A key of lower preference replaces a refused one.
         if key != access.key { use(access.identity, key: key, atOnce: key > access.key) }
         if !generations.earlier.isEmpty { forgetEarlier() }
         var renewed: [UInt32] = []
-        generations.update { if refresh(&$1, at: now, logger: logger) { renewed.append($0) } }
+        generations.update { if refresh(&$1, at: now) { renewed.append($0) } }
         for generation in renewed {
             connections.renewYoung(generation: generation, age: Self.youngConnection)
         }
@@ -120,7 +120,7 @@ final class CredentialPool {
     }
 
     /// Returns whether another token has taken the place of one.
-    private func refresh(_ access: inout Access, at now: ClockReading, logger: Logger) -> Bool {
+    private func refresh(_ access: inout Access, at now: ClockReading) -> Bool {
         guard let tokens = access.tokens else { return false }
         do throws(SigningKeyError) {
             guard let token = try tokens.renewed(since: access.tokenGeneration, at: now) else { return false }
@@ -128,15 +128,12 @@ final class CredentialPool {
             access.tokenGeneration = token.generation
             access.tokenIssued = token.issuedAtSeconds
             access.encoder.setAuthorization(token.authorization)
-            tokenFailureLogged = false
             return !isFirst
         } catch {
-            if !tokenFailureLogged {
-                tokenFailureLogged = true
-                logger.error(
-                    "provider token can't be signed; without a token nothing is sent with this credential",
-                    metadata: metadata(["error": "\(error)"]))
-            }
+            notices.log(
+                .error, .tokenUnsigned, of: Int(index),
+                "provider token can't be signed; without a token nothing is sent with this credential",
+                metadata: metadata(["error": "\(error)"]))
             return false
         }
     }
@@ -147,36 +144,33 @@ final class CredentialPool {
     }
 
     /// Handles ExpiredProviderToken for a request on the connection with the token of `generation`. The source decides
-    /// whether there may be a new token. Logs at most once a minute, because every request may get this answer.
-    func tokenExpired(
-        on connectionGeneration: UInt32, tokenGeneration: UInt64, now: MonotonicTime, logger: Logger
-    ) {
+    /// whether there may be a new token.
+    func tokenExpired(on connectionGeneration: UInt32, tokenGeneration: UInt64) {
         guard let tokens = generations.generation(connectionGeneration)?.access.tokens,
             case .tooYoung(let seconds) = tokens.expired(generation: tokenGeneration, at: .now())
         else { return }
-        if let last = lastClockWarning, now.nanoseconds(since: last) <= 60_000_000_000 { return }
-        lastClockWarning = now
-        logger.error(
+        notices.log(
+            .error, .tokenExpired, of: Int(index),
             "APNs reports a new provider token as expired; check this machine's clock",
             metadata: metadata(["renewed-in-seconds": "\(seconds)"]))
     }
 
     /// Handles ExpiredProviderToken in a GOAWAY.
-    func tokenExpired(on connectionGeneration: UInt32, now: MonotonicTime, logger: Logger) {
+    func tokenExpired(on connectionGeneration: UInt32) {
         let tokenGeneration = generations.generation(connectionGeneration)?.access.tokenGeneration ?? 0
-        tokenExpired(on: connectionGeneration, tokenGeneration: tokenGeneration, now: now, logger: logger)
+        tokenExpired(on: connectionGeneration, tokenGeneration: tokenGeneration)
     }
 
     /// Handles TooManyProviderTokenUpdates. Everything that sends with the key rests. Returns the rest that is left, in
     /// milliseconds. Logs once for all pools of the key.
-    func tooManyTokenUpdates(on connectionGeneration: UInt32, logger: Logger) -> Int64 {
+    func tooManyTokenUpdates(on connectionGeneration: UInt32) -> Int64 {
         let now = ClockReading.now()
         guard let tokens = generations.generation(connectionGeneration)?.access.tokens else { return 0 }
         let rest = tokens.tooManyUpdates(at: now)
         let seconds = max(0, rest.until - now.monotonicSeconds)
         if rest.isNew {
             status.countRest()
-            logger.error(
+            notices.logger.error(
                 "APNs counts too many provider tokens of the key; everything that sends with the key rests",
                 metadata: metadata([
                     "key": "\(tokens.credential.keyID)", "seconds": "\(seconds)",
@@ -200,7 +194,6 @@ final class CredentialPool {
             by: Access(
                 identity: identity, encoder: PushRequestEncoder(copying: access.encoder, fields: fields),
                 fields: fields, key: key))
-        tokenFailureLogged = false
         apply(atOnce: atOnce)
     }
 
@@ -217,31 +210,29 @@ final class CredentialPool {
 
     /// Handles an answer or a GOAWAY on a connection of the generation. Returns true when the reason refuses the credential,
     /// and another key, or the certificate before its renewal, takes over: the request may then be sent again.
-    func isReplaced(
-        after reason: Reason, on connectionGeneration: UInt32, _ text: String, logger: Logger
-    ) -> Bool {
+    func isReplaced(after reason: Reason, on connectionGeneration: UInt32, _ text: String) -> Bool {
         switch generations.judge(reason, on: connectionGeneration, isProven: connections.isGenerationProven) {
         case .none: return false
         case .isReplaced:
             // Otherwise pushes would meet the refusal again, as long as no new connection opens.
             connections.drain(generation: connectionGeneration)
             return true
-        case .refusesKey: return useNextKey(text, logger: logger)
+        case .refusesKey: return useNextKey(text)
         case .undoesRenewal:
-            undoRenewal(text, logger: logger)
+            undoRenewal(text)
             return true
         }
     }
 
     /// Returns false if APNs has refused all keys.
-    private func useNextKey(_ reason: String, logger: Logger) -> Bool {
+    private func useNextKey(_ reason: String) -> Bool {
         guard let keys = access.identity.keys else { return false }
         let refused = keys.sources[access.key].credential.keyID
         switch keys.refused(access.key, at: .now()) {
         case .exhausted: return false
         case .replaced(let next):
             status.countRefusal()
-            logger.error(
+            notices.logger.error(
                 "APNs refuses the key; the next key takes over",
                 metadata: metadata([
                     "key": "\(refused)", "next-key": "\(keys.sources[next].credential.keyID)",
@@ -255,15 +246,13 @@ final class CredentialPool {
 
     /// Handles a TLS alert that refuses the client certificate of a connection. Returns true when the certificate before
     /// its renewal takes over, or has done so.
-    func isReplaced(
-        afterCertificateRefusalOn connectionGeneration: UInt32, _ text: String, logger: Logger
-    ) -> Bool {
-        isReplaced(after: .badCertificate, on: connectionGeneration, text, logger: logger)
+    func isReplaced(afterCertificateRefusalOn connectionGeneration: UInt32, _ text: String) -> Bool {
+        isReplaced(after: .badCertificate, on: connectionGeneration, text)
     }
 
-    private func undoRenewal(_ reason: String, logger: Logger) {
+    private func undoRenewal(_ reason: String) {
         status.countRefusal()
-        logger.error(
+        notices.logger.error(
             "APNs refuses the renewed certificate; the one before stays in use",
             metadata: metadata([
                 "reason": "\(reason)", "action": "put a valid certificate into the credential's file",

@@ -37,6 +37,12 @@ final class IntakePort: Sendable {
         intake.loop.execute { intake.fail(.other(reason)) }
     }
 
+    /// Logs an error of the producer that it gets over by itself.
+    func warn(ofProducer error: KafkaError) {
+        guard let intake else { return }
+        intake.loop.execute { intake.warn(ofProducer: error) }
+    }
+
     /// Passes a producer's statistics on.
     func note(statistics: String) {
         guard let intake else { return }

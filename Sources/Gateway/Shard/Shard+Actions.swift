@@ -70,20 +70,23 @@ extension Shard {
             case .readdress(let slot, let isStored): readdress(slot, isStored: isStored, context)
             case .depart(let slot): depart(slot, machine.takeDeparture(), context)
             case .poolSuspended(let pool):
-                logger.warning(
+                notices.log(
+                    .warning, .poolSuspended, of: Int(pool),
                     "the credential has had no connection for a while; its pushes wait in the store",
                     metadata: pools[Int(pool)].metadata())
             case .poolResumed(let pool, let isConnected):
-                logger.notice(
+                notices.log(
+                    .notice, .poolResumed, of: Int(pool),
                     isConnected
                         ? "the credential has a connection again; its pushes resume"
                         : "no credential has a connection; the credential's pushes no longer move to the store",
                     metadata: pools[Int(pool)].metadata())
-            case .alert(_, let slot, let fault):
+            case .alert(let topic, let slot, let fault):
                 if fault == .tokens { counters.tokenStops += 1 }
-                warn(of: context.verdict, slot, fault)
+                warn(of: context.verdict, topic, slot, fault)
             case .recovered(let topic):
-                logger.notice(
+                notices.log(
+                    .notice, .topicRecovered, of: Int(topic),
                     "APNs accepts pushes for the topic again",
                     metadata: ["topic": "\(routes.name(of: topic))"])
             case .suspended(let topic): for hash in hashes(of: topic) { report(.topicSuspended(hash)) }
@@ -91,14 +94,23 @@ extension Shard {
             case .pushesWanted(let topic, let count):
                 for hash in hashes(of: topic) { report(.pushesWanted(hash, count: count)) }
             case .parked(let topic, let pushes):
-                logger.warning(
+                notices.log(
+                    .warning, .appParked, of: Int(topic),
                     "an app takes more than its share of the worker and can't send as fast; its pushes wait in the store",
                     metadata: tenant(ofTopic: topic, pushes: pushes))
             case .unparked(let topic):
-                logger.notice(
-                    "the pushes of the app beyond its share have left the store",
+                notices.log(
+                    .notice, .appUnparked, of: Int(topic),
+                    "the app's pushes beyond its share have returned from the store",
                     metadata: tenant(ofTopic: topic))
-            case .crowds(let topic, let pushes): crowds(topic, pushes: pushes)
+            case .crowds(let topic, let pushes):
+                notices.log(
+                    .warning, .appCrowds, of: Int(topic),
+                    """
+                    an app takes more than its share of the worker and can't send as fast; without a store its pushes \
+                    hold up those of other apps
+                    """,
+                    metadata: tenant(ofTopic: topic, pushes: pushes))
             }
         }
     }
@@ -124,18 +136,6 @@ extension Shard {
             // Jobs name the environment of a suspended topic in a new way.
             report(.topicSuspended(StoredPush.topicHash(push.topic, push.environment)))
         }
-    }
-
-    /// Logs, once a minute, that an app takes the room of others.
-    private func crowds(_ topic: UInt16, pushes: Int) {
-        guard loop.now >= nextCrowdLine else { return }
-        nextCrowdLine = loop.now + .seconds(60)
-        logger.warning(
-            """
-            an app takes more than its share of the worker and can't send as fast; without a store its pushes hold up \
-            those of other apps
-            """,
-            metadata: tenant(ofTopic: topic, pushes: pushes))
     }
 
     /// Returns what names a tenant: its app, and its credential and environment.
@@ -258,7 +258,7 @@ extension Shard {
     // MARK: Warnings
 
     /// Logs a credential or topic that APNs refuses, because a person has to mend it.
-    private func warn(of verdict: ResponseVerdict?, _ slot: UInt32, _ fault: TopicFault) {
+    private func warn(of verdict: ResponseVerdict?, _ topic: UInt16, _ slot: UInt32, _ fault: TopicFault) {
         guard let verdict, jobs.contains(slot) else { return }
         let job = jobs[slot]
         var metadata: Logger.Metadata = [
@@ -271,16 +271,15 @@ extension Shard {
         switch fault {
         case .refusal:
             metadata["action"] = "\(verdict.reason.action)"
-            logger.error(
+            notices.log(
+                .error, .topicRefused, of: Int(topic),
                 "APNs refuses the credential or topic; the topic's pushes wait, except for single probes",
                 metadata: metadata)
         case .tokens:
-            // A few good tokens among many wrong ones make the topic resume and stop again.
-            if let last = lastTokenAlert, loop.now.nanoseconds(since: last) < 60_000_000_000 { return }
-            lastTokenAlert = loop.now
             metadata["action"] =
                 "check the environment, the topic and the credential against the app that registered the tokens"
-            logger.critical(
+            notices.log(
+                .critical, .tokensRefused, of: Int(topic),
                 "APNs refuses most device tokens of the topic; its pushes wait, except for single probes",
                 metadata: metadata)
         }

@@ -11,10 +11,11 @@ extension Shard {
 
     func pool(_ pool: ConnectionPool, happened event: PoolEvent) {
         guard let owner = pools.first(where: { $0.connections === pool }) else { return }
+        let index = Int(owner.index)
         switch event {
         case .opened(let connection, let address, let tls, let nanoseconds):
-            logger.info(
-                "connection opened",
+            notices.log(
+                .info, .connectionOpened, of: index, "connection opened",
                 metadata: owner.metadata([
                     "connection": "\(connection)", "address": "\(address)",
                     "tls": "\(tls)",
@@ -26,35 +27,46 @@ extension Shard {
             case .drained, .closed: expected = true
             default: expected = machine.isDraining
             }
-            logger.log(
-                level: expected ? .info : .warning, "connection closed",
-                metadata: owner.metadata(["connection": "\(connection)", "reason": "\(reason)"]))
+            let level: Logger.Level = expected ? .info : .warning
+            let metadata = owner.metadata(["connection": "\(connection)", "reason": "\(reason)"])
+            if case .permitEnded = reason {
+                // The process was stopped, which is rare. Each such connection has its line at once.
+                logger.log(level: level, "connection closed", metadata: metadata)
+            } else {
+                notices.log(
+                    level, expected ? .connectionClosed : .connectionLost, of: index, "connection closed",
+                    metadata: metadata)
+            }
             // The pool's other connections have met the same refusal.
             if case .tls(let error) = reason, error.kind == .certificateRefused, !expected,
                 pool.stopReason == nil,
-                !owner.isReplaced(afterCertificateRefusalOn: generation, "\(error)", logger: logger)
+                !owner.isReplaced(afterCertificateRefusalOn: generation, "\(error)")
             {
                 pool.stop(reason: "\(error)", retryAfter: .seconds(300))
             }
         case .goAway(let connection, let generation, let code, let debugData):
             connectionEnds(connection, generation, code, GoAwayReason(debugData), owner)
         case .resolveFailed(let error):
-            logger.error(
+            notices.log(
+                .error, .hostUnresolved, of: index,
                 "the host name of APNs can't be resolved",
                 metadata: owner.metadata(["error": "\(error)"]))
         case .resolver(.silent(let host, let reason, let known)):
-            logger.error(
+            notices.log(
+                .error, .resolverSilent, of: index,
                 "the resolver does not answer; known addresses are tried until it answers again",
                 metadata: owner.metadata([
                     "host": "\(host)", "error": "\(reason)", "known": "\(known)",
                     "action": "check the name servers of this host (/etc/resolv.conf)",
                 ]))
         case .resolver(.answers(let host)):
-            logger.notice(
+            notices.log(
+                .notice, .resolverAnswers, of: index,
                 "the resolver answers again", metadata: owner.metadata(["host": "\(host)"]))
         case .changed(let change): log(change, of: owner)
         case .stopped(let reason):
-            logger.critical(
+            notices.log(
+                .critical, .poolStopped, of: index,
                 "APNs refuses this credential; nothing is sent with it, and its pool opens again in 5 minutes",
                 metadata: owner.metadata(["reason": "\(reason)"]))
         }
@@ -67,16 +79,18 @@ extension Shard {
     ) {
         counters.goAways[Int(reason.reason.rawValue)] += 1
         counters.lastGoAways[Int(reason.reason.rawValue)] = wallClockMilliseconds()
-        logger.notice(
-            "APNs ends a connection",
+        notices.log(
+            .notice, .goAway, of: Int(owner.index), "APNs ends a connection",
             metadata: owner.metadata([
                 "connection": "\(connection)", "code": "\(code)", "reason": "\(reason)",
             ]))
         switch reason.scope {
         case .credential:
-            if owner.isReplaced(after: reason.reason, on: generation, "\(reason)", logger: logger) { break }
+            if owner.isReplaced(after: reason.reason, on: generation, "\(reason)") { break }
+            // The pool's other connections meet the same refusal.
+            guard owner.connections.stopReason == nil else { break }
             owner.connections.stop(reason: "\(reason)", retryAfter: .seconds(300))
-        case .providerToken: owner.tokenExpired(on: generation, now: loop.now, logger: logger)
+        case .providerToken: owner.tokenExpired(on: generation)
         case .topic, .connection: break
         }
     }
@@ -114,6 +128,7 @@ extension Shard {
     }
 
     private func log(_ change: PoolChange, of owner: CredentialPool) {
+        let index = Int(owner.index)
         switch change {
         case .grew(let count, let cause):
             logger.notice(
@@ -134,18 +149,21 @@ extension Shard {
                 "a connection returns from the reserve because it is needed again",
                 metadata: owner.metadata(["connection": "\(connection)"]))
         case .rotates(let connection, let cause):
-            logger.info(
-                "a connection is replaced",
+            notices.log(
+                .info, .connectionReplaced, of: index, "a connection is replaced",
                 metadata: owner.metadata(["connection": "\(connection)", "cause": "\(cause)"]))
         case .circuit(.closed):
-            logger.notice(
+            notices.log(
+                .notice, .circuitClosed, of: index,
                 "the circuit is closed because APNs works again", metadata: owner.metadata())
         case .circuit(.halfOpen(let fault)):
-            logger.info(
+            notices.log(
+                .info, .circuitHalfOpen, of: index,
                 "the circuit is half open; a single request probes APNs",
                 metadata: owner.metadata(["fault": "\(fault)"]))
         case .circuit(.open(let until, let fault)):
-            logger.error(
+            notices.log(
+                .error, .circuitOpen, of: index,
                 "the circuit is open because APNs does not work; nothing is sent, and waiting pushes are kept",
                 metadata: owner.metadata([
                     "fault": "\(fault)",

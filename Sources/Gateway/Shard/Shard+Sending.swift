@@ -25,7 +25,7 @@ extension Shard {
             var room = pools.count > 1 ? machine.flightRoom(connections.scheduler.assigned) : .max
             guard room > 0 else { continue }
             var gate = machine.poolGate(pool.index, restsUntil: pool.rest(at: clocks), at: now)
-            guard gate != .closed, pool.refreshToken(at: clocks, logger: logger) else { continue }
+            guard gate != .closed, pool.refreshToken(at: clocks) else { continue }
             while true {
                 if left <= 0 {
                     let more = pushes.claim(atMost: min(Self.claimedAtOnce, connections.scheduler.waiting))
@@ -82,7 +82,8 @@ extension Shard {
         case .headersTooLarge:
             // No valid job's headers are that long. The connection's header table is out of step now. The job ends,
             // because it would fare no better on another connection.
-            logger.critical(
+            notices.log(
+                .critical, .headersTooLong, of: Int(pool.index),
                 "request headers are too long; the push is undeliverable, and its connection closes",
                 metadata: pool.metadata())
             pool.connections.withdraw(slot, from: connection)
@@ -171,8 +172,7 @@ extension Shard {
         let pool = pools[Int(job.pointee.pool)]
         pool.count(verdict.reason)
         if verdict.class == .configuration,
-            pool.isReplaced(
-                after: verdict.reason, on: connection.generation, "\(verdict.reason.name)", logger: logger)
+            pool.isReplaced(after: verdict.reason, on: connection.generation, "\(verdict.reason.name)")
         {
             // Another key or certificate takes over, so the push is sent again and the attempt doesn't count.
             machine.attemptEnded(event.tag, .unanswered(processed: false), at: now)
@@ -180,16 +180,14 @@ extension Shard {
         }
         var retryAfter = Int64(event.retryAfterSeconds) * 1000
         if verdict.reason == .tooManyProviderTokenUpdates {
-            let rest = pool.tooManyTokenUpdates(on: connection.generation, logger: logger)
+            let rest = pool.tooManyTokenUpdates(on: connection.generation)
             retryAfter = max(retryAfter, rest)
         }
         let remedy = verdict.remedy(
             isOpen: connection.isOpen, isOnly: pool.connections.openConnections == 1)
         if let replacement = remedy.replacement { pool.connections.replace(connection.number, replacement) }
         if verdict.class == .authentication {
-            pool.tokenExpired(
-                on: connection.generation, tokenGeneration: job.pointee.tokenGeneration, now: loop.now,
-                logger: logger)
+            pool.tokenExpired(on: connection.generation, tokenGeneration: job.pointee.tokenGeneration)
         }
         machine.attemptEnded(
             event.tag,

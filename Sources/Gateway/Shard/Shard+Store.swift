@@ -334,7 +334,8 @@ extension Shard {
                 forgetPresence(load, token: try storage.token(of: loaded, in: result), storage)
             } catch {
                 storage.count(.undecryptable)
-                logger.critical(
+                notices.log(
+                    .critical, .stateUndecryptable, of: Int(loaded.partition),
                     "the token of an expired device state can't be decrypted; the state stays in the store",
                     metadata: [
                         "directory": "\(storage.store.directory)", "partition": "\(loaded.partition)",
@@ -355,7 +356,8 @@ extension Shard {
             plain = try storage.plain(bytes, at: .item(partition: device.partition, offset: item.offset))
         } catch {
             storage.count(.undecryptable)
-            logger.critical(
+            notices.log(
+                .critical, .itemUndecryptable, of: Int(device.partition),
                 "an item of the store can't be decrypted; it stays in the store",
                 metadata: metadata(of: item, load, storage, error))
             return
@@ -365,7 +367,8 @@ extension Shard {
             stored = try readItem(item, plain)
         } catch {
             storage.count(.damaged)
-            logger.critical(
+            notices.log(
+                .critical, .itemUnreadable, of: Int(device.partition),
                 "an item of the store can't be read; it stays in the store",
                 metadata: metadata(of: item, load, storage, error))
             return
@@ -373,7 +376,8 @@ extension Shard {
         storage.count(.loaded)
         if let part = stored.unsendablePart {
             storage.count(.unsendable)
-            logger.error(
+            notices.log(
+                .error, .itemUnsendable, of: Int(device.partition),
                 """
                 an item of the store exceeds a limit of this version and ends as undeliverable; run the version that wrote \
                 the item, or check why its producer exceeds the limit

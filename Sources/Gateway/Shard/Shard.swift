@@ -85,6 +85,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     let stateKey: UInt64
     private(set) var outcomes: ShardProducer!
     let logger: Logger
+    /// Log of what can repeat.
+    let notices: NoticeLog
     /// Bytes of records held by the worker. The shard subtracts the bytes that it frees.
     private let bytesInFlight: InFlightBytes
 
@@ -120,7 +122,6 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
     private var machineTimer: TimerID?
     private var machineTimerAt = UInt64.max
     private var nextInvariantCheck = MonotonicTime(nanoseconds: 0)
-    private var nextInvariantLine = MonotonicTime(nanoseconds: 0)
     /// Slots below this one were checked.
     private var checkedSlots = 0
     let port: IntakePort
@@ -153,6 +154,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         self.peers = peers
         self.logger = logger
         loop = try EventLoop(name: "shard-\(plan.index)")
+        notices = NoticeLog(loop: loop, logger: logger)
         ring = SingleProducerRing(capacity: plan.limits.capacity)
         jobs = JobTable(capacity: plan.limits.capacity)
         machine = ShardMachine(
@@ -170,7 +172,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         routes = RouteTable(apps: plan.routes)
         wakeup = try loop.makeWakeup { [unowned self] in readRecords() }
         outcomes = ShardProducer(
-            producer, loop: loop, logger: logger,
+            producer, loop: loop, notices: notices,
             report: { [port, index = plan.index] in port.report(index, $0) },
             resume: { [unowned self] in askForTurnEnd() })
         do throws(CipherFailure) {
@@ -179,11 +181,6 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             throw SystemError(error)
         }
     }
-
-    /// Time of the next log line on an app that takes the room of others.
-    var nextCrowdLine = MonotonicTime(nanoseconds: 0)
-    /// Time of the last log line on wrong tokens; nil when there was none.
-    var lastTokenAlert: MonotonicTime?
 
     deinit {
         while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
@@ -201,8 +198,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
                 let pool = CredentialPool(
                     index: UInt16(index), plan: poolPlan, notifications: notifications,
                     apps: plan.appLimits.count, seed: UInt64(plan.index) << 32 | UInt64(index) + 1,
-                    loop: loop,
-                    delegate: self)
+                    loop: loop, notices: notices, delegate: self)
                 pools.append(pool)
             }
             for route in Set(plan.routes.values) {
@@ -280,10 +276,8 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         checkedSlots = next
         guard let problem = found else { return }
         counters.brokenInvariants += 1
-        // A line a minute is enough.
-        guard loop.now >= nextInvariantLine else { return }
-        nextInvariantLine = loop.now + .seconds(60)
-        logger.error(
+        notices.log(
+            .error, .invariantBroken,
             "an invariant of the worker is broken; report this as a bug, and restart the worker when convenient",
             metadata: ["shard": "\(plan.index)", "state": "\(problem)"])
     }

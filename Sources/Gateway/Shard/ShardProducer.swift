@@ -13,7 +13,7 @@ final class ShardProducer: TimerHandler {
     private let outcomes: KafkaTopic
     private let deadLetters: KafkaTopic
     private let changelog: KafkaTopic?
-    private let logger: Logger
+    private let notices: NoticeLog
     /// Ends the worker after a produce call that can't succeed, because no outcome may be lost.
     private let fail: @Sendable (String, KafkaError) -> Void
     private unowned let loop: EventLoop
@@ -70,7 +70,7 @@ final class ShardProducer: TimerHandler {
     }
 
     init(
-        _ parts: Parts, loop: EventLoop, logger: Logger, report: @escaping (ShardReport) -> Void,
+        _ parts: Parts, loop: EventLoop, notices: NoticeLog, report: @escaping (ShardReport) -> Void,
         resume: @escaping () -> Void
     ) {
         producer = parts.producer
@@ -83,7 +83,7 @@ final class ShardProducer: TimerHandler {
         permit = parts.isTransactional ? nil : parts.permit
         fail = parts.fail
         self.loop = loop
-        self.logger = logger
+        self.notices = notices
         self.report = report
         self.resume = resume
         order = ProduceOrder(isTransactional: parts.isTransactional)
@@ -198,7 +198,7 @@ final class ShardProducer: TimerHandler {
     }
 
     func deadLetter(_ record: JobRecord, error: JobError, source: OutcomeSource) {
-        logger.debug(
+        notices.logger.debug(
             "a record is not a valid job; it becomes a dead letter", metadata: Self.metadata(record, error))
         let step = order.write(
             .deadLetter, partition: source.partitionSlot, isJob: !source.isOffsetDone,
@@ -298,7 +298,8 @@ final class ShardProducer: TimerHandler {
             case .armTimer: timer = loop.schedule(after: .milliseconds(5), handler: self)
             case .resumed: resume()
             case .refused(let number):
-                logger.warning(
+                notices.log(
+                    .warning, .transactionRecordRefused,
                     "the producer refuses a record of the open transaction",
                     metadata: ["transaction": "\(number)"])
                 report(.refused(number: number))

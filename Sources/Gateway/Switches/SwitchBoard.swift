@@ -33,6 +33,8 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
     private let loop: EventLoop
     private let home: Home
     private let logger: Logger
+    /// Log of what can repeat.
+    private let notices: NoticeLog
     private let published: Mutex<SwitchStatus>
     private let last: Mutex<(switches: Switches, unkept: [SwitchRecord])>
     private var machine: SwitchMachine
@@ -98,6 +100,7 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
             SwitchStatus(pauses: [], areKnown: true, home: "memory", changes: 0, unkept: 0, unreadable: 0))
         last = Mutex((Switches(), []))
         loop = try EventLoop(name: "switches")
+        notices = NoticeLog(loop: loop, logger: logger)
         let events = EventRelay()
         if case .topic(let topic) = home {
             let consumer = try KafkaConsumer(properties: topic.reader, topics: []) { events.target?($0) }
@@ -205,6 +208,7 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         }
         loop.stop()
         loop.join()
+        notices.end()
     }
 
     // MARK: Loop's thread
@@ -317,7 +321,8 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
 
     private func failed(_ record: SwitchRecord, _ reason: String) {
         machine.keepFailed(record, at: loop.now.nanoseconds)
-        logger.error(
+        notices.log(
+            .error, .switchNotKept,
             "a switch is in force on this worker, but can't be kept; the worker retries",
             metadata: ["scope": "\(record.scope)", "error": "\(reason)"])
     }
@@ -328,12 +333,8 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         guard case .topic(let place) = home else { return }
         do throws(KafkaError) {
             if producer == nil {
-                let logger = logger
-                let client = try KafkaProducer(properties: place.producer) { event in
-                    if case .error(let error) = event {
-                        logger.warning(
-                            "the producer of switches reported an error", metadata: ["error": "\(error)"])
-                    }
+                let client = try KafkaProducer(properties: place.producer) { [weak self] event in
+                    if case .error(let error) = event { self?.warn(ofProducer: error) }
                 }
                 client.notify(fileDescriptor: producedWakeup.signalDescriptor)
                 producer = (client, try client.topic(place.name))
@@ -390,7 +391,8 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         let count = consumer.poll(into: batch)
         for index in 0..<count {
             if read(batch[index]) {
-                logger.error(
+                notices.log(
+                    .error, .switchUnreadable,
                     "a record of the switches' topic is not readable or names too many scopes, and has no effect; produce a tombstone with its key",
                     metadata: ["offset": "\(batch[index].offset)"])
             }
@@ -430,6 +432,12 @@ public final class SwitchBoard: TimerHandler, @unchecked Sendable {
         case .partitionError(_, let error), .error(let error): warn(error)
         default: break
         }
+    }
+
+    private func warn(ofProducer error: KafkaError) {
+        notices.log(
+            .warning, .switchProducerError, of: Int(error.code), "the producer of switches reported an error",
+            metadata: ["error": "\(error)"])
     }
 
     private func warn(_ error: KafkaError) {

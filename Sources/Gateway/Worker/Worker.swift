@@ -123,8 +123,7 @@ public final class Worker: Sendable {
         do {
             let log = logger
             let events: @Sendable (KafkaProducerEvent) -> Void = { event in
-                if case .statistics(let text) = event { return port.note(statistics: text) }
-                Worker.log(event, log) { port.fail($0, $1) }
+                Worker.pass(event, to: port, log)
             }
             let store = try Self.openStore(configuration, storeKeys?.keyring, logger: logger)
             self.store = store
@@ -323,9 +322,11 @@ public final class Worker: Sendable {
         for shard in shards {
             shard.loop.stop()
             shard.loop.join()
+            shard.notices.end()
         }
         intake.loop.stop()
         intake.loop.join()
+        intake.notices.end()
         closeStore()
         return WorkerResult(failure: failure.failure.withLock { $0 }, snapshot: last)
     }
@@ -431,23 +432,17 @@ public final class Worker: Sendable {
     /// Totals, which are taken before the loops end; empty if the loops ended in another way.
     private var finalSnapshot: WorkerSnapshot { lastSnapshot.snapshot.withLock { $0 } ?? WorkerSnapshot() }
 
-    private static func log(
-        _ event: KafkaProducerEvent, _ logger: Logger, fail: (String, KafkaError) -> Void
-    ) {
+    private static func pass(_ event: KafkaProducerEvent, to port: IntakePort, _ logger: Logger) {
         switch event {
-        case .error(let error):
-            if error.isFatal {
-                fail("the Kafka producer failed: \(error)", error)
-            } else {
-                logger.warning("Kafka producer reported an error", metadata: ["error": "\(error)"])
-            }
+        case .error(let error) where error.isFatal: port.fail("the Kafka producer failed: \(error)", error)
+        case .error(let error): port.warn(ofProducer: error)
         case .log(let line):
             logger.log(
                 level: line.level <= 3
                     ? .error : line.level == 4 ? .warning : line.level <= 6 ? .info : .debug,
                 "librdkafka producer wrote a log line",
                 metadata: ["facility": "\(line.facility)", "text": "\(line.message)"])
-        case .statistics: break
+        case .statistics(let text): port.note(statistics: text)
         }
     }
 }
