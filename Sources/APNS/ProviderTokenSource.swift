@@ -71,8 +71,9 @@ public final class ProviderTokenSource: Sendable {
         return token.generation == generation ? nil : token
     }
 
-    /// Records that APNs answered ExpiredProviderToken to a request with the token of `generation`. The connection is
-    /// then unusable and must be replaced. Send the request again with the token of ``renewed(since:at:)``.
+    /// Records that APNs answered ExpiredProviderToken to a request with the token of `generation`. Send the request
+    /// again with the token of ``renewed(since:at:)``. A connection that goes on refusing a fresh token needs a
+    /// replacement.
     public func expired(generation: UInt64, at now: ClockReading) -> Expiry {
         state.withLock { state in
             guard state.token?.generation == generation else { return .renewed }

@@ -76,6 +76,57 @@ struct DeliveryCircuitTests {
         #expect(harness.machine.milestones[.topicCircuitOpen] == 8)
     }
 
+    /// APNs has refused all keys of the pool, and single pushes try the keys.
+    @Test func refusedKeysStopTheTopicWithoutARequest() {
+        var harness = DeliveryHarness()
+        for name in ["a", "b"] { harness.push(name, device: name) }
+        harness.push("broadcast", device: "channel") {
+            $0.topic = 1
+            $0.isOrdered = true
+        }
+        var probeAt = harness.now.monotonicNanoseconds + 300_000_000
+        var sent: [String] = []
+        while let slot = harness.queue.first {
+            harness.machine.keysRefused(slot, probeAt: probeAt, at: harness.now)
+            if let slot = harness.begin() { sent.append(harness.names[slot]!) }
+        }
+        #expect(sent == ["broadcast"], "its own answer ends a broadcast")
+        for name in ["a", "b"] { #expect(harness.state(name) == .topicCircuitOpen) }
+        #expect(alerts(harness) == 1)
+        #expect(harness.machine.milestones.sent == 1)
+        let wake = harness.machine.nextWake(after: harness.now)!
+        #expect(wake <= probeAt)
+        harness.pass(milliseconds: 300)
+        #expect(harness.waiting == ["a"])
+        // The keys' probe was a push of another topic.
+        probeAt += 4_000_000_000
+        harness.machine.keysRefused(harness.queue[0], probeAt: probeAt, at: harness.now)
+        #expect(harness.begin() == nil)
+        #expect(alerts(harness) == 1)
+        harness.pass(milliseconds: 4_000)
+        #expect(harness.waiting == ["b"])
+        harness.accept(harness.begin()!)
+        #expect(recoveries(harness) == 1)
+        #expect(harness.waiting == ["a"])
+    }
+
+    /// A push that had its place with the scheduler before the topic stopped is the only one left.
+    @Test func refusedKeysHoldAPushThatWouldBecomeTheProbe() {
+        var harness = DeliveryHarness()
+        harness.push("a", device: "a")
+        harness.push("b", device: "b")
+        harness.answer(harness.begin()!, .topicDisallowed)
+        harness.cancel("a", device: "a")
+        harness.pass(milliseconds: 60_000)
+        #expect(harness.waiting == ["b"])
+        let now = harness.now
+        harness.machine.keysRefused(harness.queue[0], probeAt: now.monotonicNanoseconds, at: now)
+        #expect(harness.begin() == nil)
+        #expect(harness.state("b") == .topicCircuitOpen)
+        harness.pass(milliseconds: 0)
+        #expect(harness.waiting == ["b"], "the keys' next probe is due")
+    }
+
     @Test func acceptedProbeClosesTheTopicCircuit() {
         var harness = stopped()
         let flying = beginAll(&harness)

@@ -58,6 +58,16 @@ import Testing
         #expect(generations.judge(.invalidProviderToken, on: 0, isProven: false) == .none)
     }
 
+    /// Single pushes try refused keys in turn, so that their pool goes on.
+    @Test func refusedKeysStopNoPool() {
+        let keys = CredentialGenerations(hasKeys: true, "a")
+        for reason in Reason.allCases {
+            #expect(keys.stopsPool(after: reason) == !reason.refusesKey, "\(reason)")
+        }
+        let certificate = CredentialGenerations(hasKeys: false, "a")
+        #expect(Reason.allCases.allSatisfy { certificate.stopsPool(after: $0) })
+    }
+
     /// A certificate in the place of keys can't be undone by a reason that refuses keys.
     @Test func theKindOfTheServingGenerationCounts() {
         var generations = CredentialGenerations(hasKeys: true, "key")

@@ -159,6 +159,40 @@ import Testing
         }
     }
 
+    /// A server refuses the good key by mistake. The other key is revoked: the second of the list, or that before a
+    /// renewal, which the worker keeps as the last.
+    @Test(arguments: [false, true])
+    func mistakenRefusalOfTheOnlyGoodKeyEndsSoon(isRenewed: Bool) throws {
+        let log = LogRecorder()
+        let revoked = try CertificateAuthority(commonName: "revoked").privateKeyPEM
+        try withBed { bed in
+            try bed.directory.write(revoked, to: "other.p8")
+            let worker = try bed.worker(log: log, logLevel: .notice) {
+                guard case .token(let keys, let teamID) = $0.credentials[0].kind else { return }
+                let other = [otherKey(bed)]
+                $0.credentials[0].kind = .token(keys: isRenewed ? other : keys + other, teamID: teamID)
+            }
+            if isRenewed { worker.renewCredentials(bed.configuration()) }
+            try bed.produce(20, seed: 1950)
+            try bed.waitForOutcomes(20)
+            try bed.simulator.replaceFaults(
+                with: FaultTimeline(
+                    entries: [.init(.answers([.init(reason: .invalidProviderToken, share: 1)]))]))
+            try bed.produce(1, seed: 1951)
+            try eventually("APNs refuses the good key") { worker.credentialReports[0].refusals == 1 }
+            try bed.simulator.replaceFaults(with: FaultTimeline())
+            try bed.produce(50, seed: 1952)
+            let outcomes = try bed.waitForOutcomes(71)
+            #expect(outcomes.allSatisfy { $0.kind == .accepted })
+            #expect(log.messages.count(containing: "single pushes try the keys in turn") == 1)
+            #expect(log.messages.count(containing: "APNs accepts a key of the credential again") == 1)
+            #expect(worker.credentialReports[0].refusals == 1)
+            bed.stop(worker)
+            #expect(bed.simulator.summary.accepted == 71)
+            #expect(bed.simulator.summary.rejected[.tooManyProviderTokenUpdates] == nil)
+        }
+    }
+
     /// The new key's file is good, but APNs doesn't know the key.
     @Test func renewedKeyThatAPNsRefusesGivesWayToTheKeyBefore() throws {
         let stranger = try CertificateAuthority(commonName: "stranger").privateKeyPEM

@@ -165,6 +165,28 @@ import Testing
         #expect(run.books.connections <= 10, "\(run.books.connections) connections")
     }
 
+    // MARK: Provider tokens
+
+    /// A server takes provider tokens for expired at random, however new they are.
+    @Test func fewTokensRefusedAsExpiredReplaceNoConnection() throws {
+        let run = try run("status:403:ExpiredProviderToken:0.05", jobs: 1_000) { $0.apns.maxConnections = 2 }
+        expectAll(run, "ExpiredProviderToken 5 %")
+        #expect(run.books.connections == 2, "no connection is replaced")
+        let refused = run.books.allRequests - run.outcomes.count
+        #expect(refused > 0 && refused < 120, "\(refused) refusals")
+        for outcome in run.outcomes {
+            #expect(outcome.attempts == run.books.requests[outcome.deviceToken])
+        }
+    }
+
+    @Test func tokensThatAreAlwaysRefusedCauseFewRequests() throws {
+        let run = try run("status:403:ExpiredProviderToken:1.0", seconds: 6) { $0.apns.maxConnections = 2 }
+        expectAll(run, "ExpiredProviderToken")
+        #expect(run.books.connections <= 25, "\(run.books.connections) connections")
+        let during = run.books.times.count { $0 < 6 }
+        #expect(during <= 200, "\(during) requests")
+    }
+
     // MARK: Limits
 
     @Test func pushesResumeWhenTheStreamLimitRecovers() throws {

@@ -148,9 +148,10 @@ import Testing
     }
 
     /// APNs repeats such a refusal on the same connection, so even the last connection is replaced.
-    @Test(arguments: [Reason.expiredProviderToken, .tooManyProviderTokenUpdates])
-    func connectionWithRefusedTokenIsReplaced(reason: Reason) throws {
-        try withBed(simulator: { $0.deviceRules = [.init(prefix: "dead", reason: reason)] }) { bed in
+    @Test func connectionWithTooManyTokensIsReplaced() throws {
+        try withBed(simulator: {
+            $0.deviceRules = [.init(prefix: "dead", reason: .tooManyProviderTokenUpdates)]
+        }) { bed in
             var tokens = ProviderTokenPolicy.Settings()
             tokens.firstRest = 1
             try bed.worker(tokens: tokens) {
@@ -165,6 +166,43 @@ import Testing
             let outcomes = try bed.waitForOutcomes(4)
             #expect(outcomes.count { $0.kind == .accepted } == 3)
             #expect(bed.simulator.summary.connections >= 2)
+        }
+    }
+
+    @Test func connectionServesOnAfterARefusedToken() throws {
+        try withBed(simulator: {
+            $0.deviceRules = [.init(prefix: "dead", reason: .expiredProviderToken)]
+        }) { bed in
+            try bed.worker {
+                $0.apns.connections = 1
+                $0.apns.maxConnections = 1
+                $0.delivery.retry.maxAttempts = 2
+            }
+            try bed.produce(1, seed: 221)
+            try bed.waitForOutcomes(1)
+            try bed.produce(3, seed: 222) { push, number in
+                if number == 0 { push.deviceToken = "dead" + push.deviceToken.dropFirst(4) }
+            }
+            let outcomes = try bed.waitForOutcomes(4)
+            #expect(outcomes.count { $0.kind == .accepted } == 3)
+            #expect(outcomes.count { $0.reason == "ExpiredProviderToken" && $0.attempts == 2 } == 1)
+            #expect(bed.simulator.summary.connections == 1)
+        }
+    }
+
+    /// Two attempts of ten pushes are refused: eight requests on each of two connections, and four on the third.
+    @Test func connectionWhoseTokenIsRefusedAgainAndAgainIsReplaced() throws {
+        try withBed(simulator: { $0.maximumTokenAge = .seconds(-1) }) { bed in
+            try bed.worker {
+                $0.apns.connections = 1
+                $0.apns.maxConnections = 1
+                $0.delivery.retry.maxAttempts = 2
+            }
+            try bed.produce(10, seed: 223)
+            let outcomes = try bed.waitForOutcomes(10)
+            #expect(outcomes.allSatisfy { $0.reason == "ExpiredProviderToken" && $0.attempts == 2 })
+            #expect(bed.simulator.summary.rejected[.expiredProviderToken] == 20)
+            #expect(bed.simulator.summary.connections == 3)
         }
     }
 
@@ -212,7 +250,6 @@ import Testing
                 $0.apns.connections = 1
                 $0.delivery.retry.maxAttempts = 2
             }
-            // Each refusal closes a connection, and the pause before the next one doubles.
             try bed.produce(2, seed: 216)
             let outcomes = try bed.waitForOutcomes(2)
             #expect(outcomes.allSatisfy { $0.reason == "ExpiredProviderToken" && $0.attempts == 2 })

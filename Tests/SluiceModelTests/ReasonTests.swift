@@ -196,7 +196,7 @@ import Testing
         let replaced = Reason.allCases.filter(\.replacesConnection)
         #expect(
             Set(replaced) == [
-                .expiredProviderToken, .unrelatedKeyIdInToken, .idleTimeout, .shutdown, .internalServerError,
+                .unrelatedKeyIdInToken, .idleTimeout, .shutdown, .internalServerError,
                 .tooManyProviderTokenUpdates,
             ])
         #expect(
@@ -224,9 +224,8 @@ import Testing
             for reason in [Reason.idleTimeout, .unrelatedKeyIdInToken] {
                 #expect(remedy(reason, isOnly: isOnly) == (isOnly ? "whenSuccessorIsOpen, waits" : "now"))
             }
-            for reason in [Reason.expiredProviderToken, .tooManyProviderTokenUpdates] {
-                #expect(remedy(reason, isOnly: isOnly) == "now")
-            }
+            #expect(remedy(.tooManyProviderTokenUpdates, isOnly: isOnly) == "now")
+            #expect(remedy(.expiredProviderToken, isOnly: isOnly) == "keep")
         }
         for reason in Reason.allCases where reason.status != 0 && reason != .internalServerError {
             #expect(remedy(reason, isOpen: false, isOnly: true) == "keep")

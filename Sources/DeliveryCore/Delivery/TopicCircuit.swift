@@ -2,7 +2,7 @@ import SluiceModel
 
 /// Stops the pushes of one topic while APNs refuses its credential or the topic itself. It also stops them while APNs
 /// takes most of the topic's device tokens for wrong. The pushes then wait for a person instead of failing one by
-/// one.
+/// one. Once all keys of a pool are refused, its topics stop without a request of their own.
 ///
 /// With a wrong environment or topic, every token is answered as wrong (`BadDeviceToken`, `DeviceTokenNotForTopic`).
 /// ``TokenRounds`` finds that out. Until then pushes with such an answer end as rejected. The push whose answer
@@ -133,6 +133,22 @@ extension DeliveryMachine {
         milestones.stops += 1
         actions.append(.alert(topic: items[Int(slot)].topic, slot: slot, fault))
         suspended(topic: UInt16(topic))
+    }
+
+    /// Opens the circuit without a request, because APNs has refused all keys of the pool. The item's turn then makes
+    /// the item wait with its topic. A broadcast doesn't wait: it is sent, and its own answer ends it.
+    /// - Parameter probeAt: time of the next probe of the keys, in nanoseconds of the monotonic clock. The topic has a
+    ///   push for that probe.
+    public mutating func keysRefused(_ slot: UInt32, probeAt: UInt64, at now: DeliveryTime) {
+        let topic = Int(items[Int(slot)].topic)
+        guard !items[Int(slot)].isOrdered else { return }
+        if circuits[topic].state == .probing, circuits[topic].probe == Self.noSlot {
+            circuits[topic].probe = slot
+        }
+        let fault = circuits[topic].state == .closed ? .refusal : circuits[topic].fault
+        circuitFailed(slot, fault, at: now)
+        guard circuits[topic].state == .open else { return }
+        circuits[topic].until = min(circuits[topic].until, max(now.monotonicNanoseconds, probeAt))
     }
 
     /// Closes the circuit because APNs answered without blaming the topic: all waiting items continue.

@@ -22,6 +22,13 @@ extension ShardMachine {
 
     // MARK: Attempts
 
+    /// Stops the topic of a push that has its turn, because APNs has refused all keys of its pool.
+    /// ``beginAttempt(_:at:)`` follows.
+    /// - Parameter probeAt: time of the next probe of the keys, in nanoseconds of the monotonic clock.
+    public mutating func keysRefused(_ slot: UInt32, probeAt: UInt64, at now: DeliveryTime) {
+        delivery.keysRefused(slot, probeAt: probeAt, at: now)
+    }
+
     /// Begins the attempt of a push that has its turn. Returns false when the push isn't sent now.
     public mutating func beginAttempt(_ slot: UInt32, at now: DeliveryTime) -> Bool {
         delivery.beginAttempt(slot, at: now)

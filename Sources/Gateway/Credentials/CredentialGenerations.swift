@@ -18,7 +18,7 @@ struct CredentialGenerations<Access> {
         case none
         /// Another generation serves already.
         case isReplaced
-        /// The key in use is refused; the next key serves, if there is one.
+        /// The key in use is refused; the next key serves. When all are refused, single pushes try the keys in turn.
         case refusesKey
         /// The renewed certificate is refused; the one before its renewal serves again.
         case undoesRenewal
@@ -69,6 +69,10 @@ struct CredentialGenerations<Access> {
         if serving.hasKeys { return .refusesKey }
         return earlier.isEmpty || isProven ? .none : .undoesRenewal
     }
+
+    /// Returns whether the pool stops because a GOAWAY or a TLS alert refuses the credential, and nothing takes its place.
+    /// Refused keys don't stop the pool: single pushes try all keys in turn.
+    func stopsPool(after reason: Reason) -> Bool { !(serving.hasKeys && reason.refusesKey) }
 
     /// The generation before serves again, and the one in use becomes the newest before.
     mutating func undoRenewal() {

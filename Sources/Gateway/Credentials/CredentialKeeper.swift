@@ -185,7 +185,7 @@ final class CredentialKeeper: Sendable {
             }
         }
         if let new = identity.keys, let old = before.identity.keys {
-            let last = old.sources[old.current(at: .now())]
+            let last = old.sources[old.current]
             let isKnown = new.sources.contains { $0 === last }
             let isSameTeam = new.sources.first?.credential.teamID == last.credential.teamID
             if !isKnown, isSameTeam { identity.keys = ProviderKeyring(new.sources + [last]) }

@@ -39,6 +39,11 @@ final class CredentialPool {
     private(set) var reasons = [Int](repeating: 0, count: Reason.allCases.count)
     /// Times from a request's sending to its answer, in the order of `Priority.allCases`.
     private let latencies = (ExponentialHistogram(), ExponentialHistogram(), ExponentialHistogram())
+    /// Time of the next probe after the one that this pool may send, in nanoseconds of the monotonic clock; nil when
+    /// this pool has no probe to send.
+    private var probeUntil: UInt64?
+    /// Connections on which APNs refuses provider tokens as expired.
+    private var expiries = ExpiredTokenRuns()
     /// Log of the shard.
     private let notices: NoticeLog
 
@@ -61,7 +66,7 @@ final class CredentialPool {
             Access(
                 identity: plan.identity,
                 encoder: PushRequestEncoder(fields: fields, authority: plan.authority), fields: fields,
-                key: plan.identity.keys?.current(at: .now()) ?? 0))
+                key: plan.identity.keys?.current ?? 0))
         var configuration = plan.pool
         configuration.apps = apps
         configuration.seed = seed
@@ -101,15 +106,68 @@ final class CredentialPool {
         return (found.access.encoder, found.access.tokenGeneration)
     }
 
+    // MARK: Keys
+
+    /// Uses another key when it is time for that, and returns the pushes that the credential's keys let pass.
+    func keyGate(at now: MonotonicTime) -> KeyGate {
+        guard let keys = access.identity.keys else { return .open }
+        switch keys.use(at: now.nanoseconds) {
+        case .serve(let key):
+            probeUntil = nil
+            if key != access.key { use(access.identity, key: key, atOnce: keys.isRefused(access.key)) }
+            return .open
+        case .probe(let key, let until, let isFirst):
+            if isFirst {
+                notices.logger.error(
+                    "APNs refuses all keys of the credential; single pushes try the keys in turn",
+                    metadata: metadata([
+                        "action": "check the keys on Apple's developer site, or add a valid key"
+                    ]))
+            }
+            if key != access.key { use(access.identity, key: key, atOnce: true) }
+            probeUntil = until
+            return .probe
+        case .wait(let until):
+            // A later time belongs to a later probe, maybe of another shard.
+            if probeUntil == until { return .probe }
+            probeUntil = nil
+            return .closed(until: until)
+        }
+    }
+
+    /// Records that the push of ``KeyGate/probe`` was sent. Returns the pushes that may pass from now on.
+    func keyProbed() -> KeyGate {
+        defer { probeUntil = nil }
+        return .closed(until: probeUntil ?? 0)
+    }
+
+    /// Handles answers on a connection that accept its credential.
+    @inline(__always)
+    func accepted(on connection: ClientConnection) {
+        if !expiries.isEmpty { expiries.ended(connection.number) }
+        if generations.serving.access.identity.keys?.isExhausted == true {
+            keyAccepted(on: connection.generation)
+        }
+    }
+
+    private func keyAccepted(on connectionGeneration: UInt32) {
+        // A generation before a renewal may have other keys.
+        guard let keys = access.identity.keys,
+            let proven = generations.generation(connectionGeneration)?.access, proven.identity.keys === keys,
+            let probes = keys.accepted(proven.key), probes > 0
+        else { return }
+        notices.logger.notice(
+            "APNs accepts a key of the credential again; the key serves",
+            metadata: metadata([
+                "key": "\(keys.sources[proven.key].credential.keyID)", "probes": "\(probes)",
+            ]))
+    }
+
     // MARK: Provider tokens
 
-    /// Replaces the provider token when there is a new one, and the key when another is to be used. Returns false while
-    /// there is no token to send with.
+    /// Replaces the provider token when there is a new one. Returns false while there is no token to send with.
     func refreshToken(at now: ClockReading) -> Bool {
-        guard let keys = access.identity.keys else { return true }
-        let key = keys.current(at: now)
-        // A key that is preferred again replaces a good key. A key of lower preference replaces a refused one.
-        if key != access.key { use(access.identity, key: key, atOnce: key > access.key) }
+        guard access.identity.keys != nil else { return true }
         if !generations.earlier.isEmpty { forgetEarlier() }
         var renewed: [UInt32] = []
         generations.update { if refresh(&$1, at: now) { renewed.append($0) } }
@@ -143,22 +201,44 @@ final class CredentialPool {
         access.tokens?.rest(at: now).map { UInt64(clamping: $0) &* 1_000_000_000 }
     }
 
-    /// Handles ExpiredProviderToken for a request on the connection with the token of `generation`. The source decides
-    /// whether there may be a new token.
-    func tokenExpired(on connectionGeneration: UInt32, tokenGeneration: UInt64) {
-        guard let tokens = generations.generation(connectionGeneration)?.access.tokens,
-            case .tooYoung(let seconds) = tokens.expired(generation: tokenGeneration, at: .now())
-        else { return }
-        notices.log(
-            .error, .tokenExpired, of: Int(index),
-            "APNs reports a new provider token as expired; check this machine's clock",
-            metadata: metadata(["renewed-in-seconds": "\(seconds)"]))
+    /// Handles ExpiredProviderToken for a request with the token of `tokenGeneration`. The push is sent again at
+    /// once, on this connection too, with the newest token. The connection is replaced only if APNs goes on refusing
+    /// there.
+    func tokenExpired(on connection: ClientConnection, tokenGeneration: UInt64) {
+        let isFresh = isFresh(tokenGeneration, on: connection.generation)
+        if expiries.refused(connection.number, isFresh: isFresh) { replace(connection) }
     }
+
+    /// Handles a read that ends requests without an answer. APNs may reset the streams of a connection on which it
+    /// has refused a provider token.
+    func unanswered(on connection: ClientConnection) {
+        if !expiries.isEmpty, expiries.failed(connection.number) { replace(connection) }
+    }
+
+    private func replace(_ connection: ClientConnection) {
+        if connection.isOpen { connections.replace(connection.number, .now) }
+    }
+
+    /// Records that a connection is gone, so that its number may be used again.
+    func connectionClosed(_ number: UInt32) { expiries.ended(number) }
 
     /// Handles ExpiredProviderToken in a GOAWAY.
     func tokenExpired(on connectionGeneration: UInt32) {
         let tokenGeneration = generations.generation(connectionGeneration)?.access.tokenGeneration ?? 0
-        tokenExpired(on: connectionGeneration, tokenGeneration: tokenGeneration)
+        _ = isFresh(tokenGeneration, on: connectionGeneration)
+    }
+
+    /// Reports a token that APNs has refused as expired to its source, which decides whether there may be a new
+    /// token. Returns whether there may not, because the token is fresh.
+    private func isFresh(_ tokenGeneration: UInt64, on connectionGeneration: UInt32) -> Bool {
+        guard let tokens = generations.generation(connectionGeneration)?.access.tokens,
+            case .tooYoung(let seconds) = tokens.expired(generation: tokenGeneration, at: .now())
+        else { return false }
+        notices.log(
+            .error, .tokenExpired, of: Int(index),
+            "APNs reports a new provider token as expired; check this machine's clock",
+            metadata: metadata(["renewed-in-seconds": "\(seconds)"]))
+        return true
     }
 
     /// Handles TooManyProviderTokenUpdates. Everything that sends with the key rests. Returns the rest that is left, in
@@ -184,7 +264,8 @@ final class CredentialPool {
 
     /// Uses a renewed credential. Its connections replace the others as they open.
     func renew(_ identity: CredentialIdentity) {
-        use(identity, key: identity.keys?.current(at: .now()) ?? 0, atOnce: false)
+        probeUntil = nil
+        use(identity, key: identity.keys?.current ?? 0, atOnce: false)
     }
 
     private func use(_ identity: CredentialIdentity, key: Int, atOnce: Bool) {
@@ -210,14 +291,16 @@ final class CredentialPool {
 
     /// Handles an answer or a GOAWAY on a connection of the generation. Returns true when the reason refuses the credential,
     /// and another key, or the certificate before its renewal, takes over: the request may then be sent again.
-    func isReplaced(after reason: Reason, on connectionGeneration: UInt32, _ text: String) -> Bool {
+    func isReplaced(
+        after reason: Reason, on connectionGeneration: UInt32, _ text: String, now: MonotonicTime
+    ) -> Bool {
         switch generations.judge(reason, on: connectionGeneration, isProven: connections.isGenerationProven) {
         case .none: return false
         case .isReplaced:
             // Otherwise pushes would meet the refusal again, as long as no new connection opens.
             connections.drain(generation: connectionGeneration)
-            return true
-        case .refusesKey: return useNextKey(text)
+            return access.identity.keys?.isExhausted != true
+        case .refusesKey: return useNextKey(text, now: now)
         case .undoesRenewal:
             undoRenewal(text)
             return true
@@ -225,10 +308,10 @@ final class CredentialPool {
     }
 
     /// Returns false if APNs has refused all keys.
-    private func useNextKey(_ reason: String) -> Bool {
+    private func useNextKey(_ reason: String, now: MonotonicTime) -> Bool {
         guard let keys = access.identity.keys else { return false }
         let refused = keys.sources[access.key].credential.keyID
-        switch keys.refused(access.key, at: .now()) {
+        switch keys.refused(access.key, at: now.nanoseconds) {
         case .exhausted: return false
         case .replaced(let next):
             status.countRefusal()
@@ -240,14 +323,20 @@ final class CredentialPool {
                 ]))
         case .known: break
         }
-        use(access.identity, key: keys.current(at: .now()), atOnce: true)
+        use(access.identity, key: keys.current, atOnce: true)
         return true
     }
 
+    /// Returns whether the pool stops because of a GOAWAY or a TLS alert that refuses the credential, when nothing
+    /// has taken over.
+    func stops(after reason: Reason) -> Bool { generations.stopsPool(after: reason) }
+
     /// Handles a TLS alert that refuses the client certificate of a connection. Returns true when the certificate before
     /// its renewal takes over, or has done so.
-    func isReplaced(afterCertificateRefusalOn connectionGeneration: UInt32, _ text: String) -> Bool {
-        isReplaced(after: .badCertificate, on: connectionGeneration, text)
+    func isReplaced(
+        afterCertificateRefusalOn connectionGeneration: UInt32, _ text: String, now: MonotonicTime
+    ) -> Bool {
+        isReplaced(after: .badCertificate, on: connectionGeneration, text, now: now)
     }
 
     private func undoRenewal(_ reason: String) {
@@ -291,6 +380,16 @@ final class CredentialPool {
 
     /// Counts an answer other than 200.
     func count(_ reason: Reason) { reasons[Int(reason.rawValue)] += 1 }
+}
+
+/// Pushes that the keys of a credential let pass.
+enum KeyGate: Equatable {
+    /// All pushes.
+    case open
+    /// A single push, which tries a key; ``CredentialPool/keyProbed()`` follows.
+    case probe
+    /// None, because APNs has refused all keys. `until`: time of the next probe, in nanoseconds of the monotonic clock.
+    case closed(until: UInt64)
 }
 
 /// A pool's plan, shared by all shards.

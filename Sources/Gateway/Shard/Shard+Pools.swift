@@ -22,6 +22,7 @@ extension Shard {
                     "milliseconds": "\(nanoseconds / 1_000_000)",
                 ]))
         case .closed(let connection, let generation, let reason):
+            owner.connectionClosed(connection)
             let expected: Bool
             switch reason {
             case .drained, .closed: expected = true
@@ -40,7 +41,7 @@ extension Shard {
             // The pool's other connections have met the same refusal.
             if case .tls(let error) = reason, error.kind == .certificateRefused, !expected,
                 pool.stopReason == nil,
-                !owner.isReplaced(afterCertificateRefusalOn: generation, "\(error)")
+                !owner.isReplaced(afterCertificateRefusalOn: generation, "\(error)", now: loop.now)
             {
                 pool.stop(reason: "\(error)", retryAfter: .seconds(300))
             }
@@ -86,9 +87,12 @@ extension Shard {
             ]))
         switch reason.scope {
         case .credential:
-            if owner.isReplaced(after: reason.reason, on: generation, "\(reason)") { break }
+            let isReplaced = owner.isReplaced(
+                after: reason.reason, on: generation, "\(reason)", now: loop.now)
             // The pool's other connections meet the same refusal.
-            guard owner.connections.stopReason == nil else { break }
+            guard !isReplaced, owner.stops(after: reason.reason), owner.connections.stopReason == nil else {
+                break
+            }
             owner.connections.stop(reason: "\(reason)", retryAfter: .seconds(300))
         case .providerToken: owner.tokenExpired(on: generation)
         case .topic, .connection: break

@@ -24,6 +24,7 @@ extension Shard {
             // A single pool may take all the room.
             var room = pools.count > 1 ? machine.flightRoom(connections.scheduler.assigned) : .max
             guard room > 0 else { continue }
+            var keys = pool.keyGate(at: loop.now)
             var gate = machine.poolGate(pool.index, restsUntil: pool.rest(at: clocks), at: now)
             guard gate != .closed, pool.refreshToken(at: clocks) else { continue }
             while true {
@@ -44,6 +45,7 @@ extension Shard {
                     machine.prefetch(next)
                     jobs.prefetch(next)
                 }
+                if case .closed(let until) = keys { machine.keysRefused(slot, probeAt: until, at: now) }
                 guard machine.beginAttempt(slot, at: now) else {
                     connections.withdraw(slot, from: connection)
                     act()
@@ -52,6 +54,7 @@ extension Shard {
                 left -= 1
                 let isSent = send(slot, on: connection, of: pool)
                 room -= 1
+                if isSent, keys == .probe { keys = pool.keyProbed() }
                 if isSent, gate == .probe { gate = machine.probed(pool.index, at: now) }
                 guard room <= 0 || gate == .closed else { continue }
                 connections.scheduler.endRun()
@@ -102,7 +105,8 @@ extension Shard {
     ) {
         guard !machine.hasEnded else { return }
         wallMilliseconds = wallClockMilliseconds()
-        var anyFailed = false
+        // Number of the connection's pool, once an answer has accepted its credential, and once a request has failed.
+        var (accepting, failing): (UInt16?, UInt16?)
         // By address, because a loop over the events would copy each.
         guard let first = events.baseAddress else { return }
         for index in events.indices where (first + index).pointee.kind == .response {
@@ -117,22 +121,33 @@ extension Shard {
             case .response:
                 let tag = event.pointee.tag
                 let job = jobs[tag]
-                pools[Int(job.pointee.pool)].answered(
+                let number = job.pointee.pool
+                pools[Int(number)].answered(
                     job.pointee.push.priority, after: loop.now.nanoseconds &- job.pointee.sentAt)
+                if Self.acceptsCredential(event.pointee.status) { accepting = number }
                 if event.pointee.status / 100 == 2 {
                     machine.accepted(tag, at: now)
                     act(event.pointee.uniqueID.isEmpty ? .none : accepted(event.pointee))
                 } else {
                     answered(event.pointee, on: connection)
                 }
-            case .failed: anyFailed = true
+            case .failed: failing = jobs[event.pointee.tag].pointee.pool
             case .capacityChanged, .goAway, .pingAnswered: break
             }
         }
+        if let accepting { pools[Int(accepting)].accepted(on: connection) }
         // Failed pushes go to the front of their queues, last first, so that they are sent again in their order.
-        guard anyFailed else { return }
+        guard let failing else { return }
+        pools[Int(failing)].unanswered(on: connection)
         let refusal = topicRefused(in: events)
         for event in events.reversed() where event.kind == .failed { failed(event, refusal) }
+    }
+
+    /// Returns whether an answer is about the request, so that APNs has accepted key or certificate.
+    @inline(__always)
+    private static func acceptsCredential(_ status: UInt16) -> Bool {
+        if status / 100 == 2 { return true }
+        return status / 100 == 4 && status != 401 && status != 403 && status != 421 && status != 429
     }
 
     /// Returns what an accepting answer adds to the outcome.
@@ -172,7 +187,8 @@ extension Shard {
         let pool = pools[Int(job.pointee.pool)]
         pool.count(verdict.reason)
         if verdict.class == .configuration,
-            pool.isReplaced(after: verdict.reason, on: connection.generation, "\(verdict.reason.name)")
+            pool.isReplaced(
+                after: verdict.reason, on: connection.generation, "\(verdict.reason.name)", now: loop.now)
         {
             // Another key or certificate takes over, so the push is sent again and the attempt doesn't count.
             machine.attemptEnded(event.tag, .unanswered(processed: false), at: now)
@@ -187,7 +203,7 @@ extension Shard {
             isOpen: connection.isOpen, isOnly: pool.connections.openConnections == 1)
         if let replacement = remedy.replacement { pool.connections.replace(connection.number, replacement) }
         if verdict.class == .authentication {
-            pool.tokenExpired(on: connection.generation, tokenGeneration: job.pointee.tokenGeneration)
+            pool.tokenExpired(on: connection, tokenGeneration: job.pointee.tokenGeneration)
         }
         machine.attemptEnded(
             event.tag,

@@ -54,7 +54,7 @@ extension Reason {
         case .expiredProviderToken:
             Entry(
                 "ExpiredProviderToken", 403, .authentication,
-                "use a new provider token and a new connection; if the reason repeats, check the clock")
+                "use a new provider token; if the reason repeats, use a new connection and check the clock")
         case .forbidden: Entry("Forbidden", 403, .configuration, "check what the credential is allowed to do")
         case .invalidProviderToken:
             Entry(

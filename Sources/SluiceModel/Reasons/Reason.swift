@@ -70,10 +70,11 @@ public enum Reason: UInt8, CaseIterable, Sendable {
     /// Recommended action for people, as one sentence.
     public var action: StaticString { entry.action }
 
-    /// True when the answer's connection is unusable: replace it before sending again.
+    /// True when the answer's connection is unusable: replace it before sending again. After `ExpiredProviderToken` it
+    /// serves on, unless the reason repeats.
     public var replacesConnection: Bool {
         switch self {
-        case .expiredProviderToken, .unrelatedKeyIdInToken, .idleTimeout, .shutdown, .internalServerError,
+        case .unrelatedKeyIdInToken, .idleTimeout, .shutdown, .internalServerError,
             .tooManyProviderTokenUpdates:
             true
         default: false
