@@ -199,7 +199,7 @@ final class PushLoad: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unc
         case .closed where settings.allowsFaults: closed += 1
         case .closed(let number, _, let reason): fail("connection \(number) closed: \(reason)")
         case .resolveFailed(let error): fail("\(error)")
-        case .stopped(let reason): fail("the pool stopped: \(reason)")
+        case .stopped(let reason, _): fail("the pool stopped: \(reason)")
         default: break
         }
     }

@@ -58,11 +58,12 @@ import Testing
         #expect(generations.judge(.invalidProviderToken, on: 0, isProven: false) == .none)
     }
 
-    /// Single pushes try refused keys in turn, so that their pool goes on.
-    @Test func refusedKeysStopNoPool() {
+    /// Single pushes try refused keys in turn, and a refused certificate can't be that of a credential with keys.
+    @Test func refusedKeysAndForeignCertificatesStopNoPool() {
         let keys = CredentialGenerations(hasKeys: true, "a")
         for reason in Reason.allCases {
-            #expect(keys.stopsPool(after: reason) == !reason.refusesKey, "\(reason)")
+            let isSpared = reason.refusesKey || reason.refusesCertificate
+            #expect(keys.stopsPool(after: reason) != isSpared, "\(reason)")
         }
         let certificate = CredentialGenerations(hasKeys: false, "a")
         #expect(Reason.allCases.allSatisfy { certificate.stopsPool(after: $0) })

@@ -140,6 +140,60 @@ import Testing
         }
     }
 
+    /// The refusal ends before the certificate is mended, as that by a wrong server does.
+    @Test func stopOfARefusedCertificateEndsWithinSeconds() throws {
+        let log = LogRecorder()
+        try withBed { bed in
+            let authority = try CertificateAuthority(
+                certificatePEM: try #require(bed.directory.read("ca.pem")),
+                privateKeyPEM: try #require(bed.directory.read("ca-key.pem")))
+            let issued = try authority.issueClient(
+                commonName: "news", userID: newsTopic, topics: [newsTopic])
+            try bed.directory.write(issued.privateKeyPEM, to: "client.key")
+            try bed.directory.write(issued.chainPEM, to: "client.pem")
+            let worker = try bed.worker(log: log) {
+                $0.credentials[0].kind = .certificate(
+                    certificateFile: bed.directory.file("client.pem"),
+                    keyFile: bed.directory.file("client.key"))
+            }
+            try bed.produce(20, seed: 1936)
+            try bed.waitForOutcomes(20)
+            try bed.simulator.replaceFaults(
+                with: FaultTimeline(entries: [.init(lasts: .seconds(2), .certificate(.client))]))
+            try eventually("the pool stops") {
+                log.messages.count(containing: "APNs refuses this credential") > 0
+            }
+            try bed.produce(20, seed: 1937)
+            let outcomes = try bed.waitForOutcomes(40)
+            #expect(outcomes.allSatisfy { $0.kind == .accepted })
+            bed.stop(worker)
+        }
+    }
+
+    /// A server or a balancer refuses a certificate, though the credential has keys.
+    @Test func refusedCertificateOfACredentialWithKeysStopsNoPool() throws {
+        let log = LogRecorder()
+        try withBed { bed in
+            let worker = try bed.worker(log: log)
+            try bed.produce(20, seed: 1938)
+            try bed.waitForOutcomes(20)
+            var goAway = FaultTimeline.GoAway()
+            goAway.reason = "BadCertificate"
+            goAway.connections = .all
+            try bed.simulator.replaceFaults(
+                with: FaultTimeline(entries: [.init(lasts: .seconds(2), .goAway(goAway))]))
+            try eventually("a certificate is refused") {
+                log.messages.count(containing: "which this credential does not have") > 0
+            }
+            try bed.produce(20, seed: 1939)
+            let outcomes = try bed.waitForOutcomes(40)
+            #expect(outcomes.allSatisfy { $0.kind == .accepted })
+            #expect(log.messages.count(containing: "APNs refuses this credential") == 0)
+            #expect(worker.credentialReports[0].refusals == 0)
+            bed.stop(worker)
+        }
+    }
+
     @Test func nextKeyTakesOverWhenAPNsRefusesTheFirst() throws {
         let log = LogRecorder()
         try withTwoKeys(knowsFirst: false) { bed in

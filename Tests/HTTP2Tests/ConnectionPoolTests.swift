@@ -146,7 +146,7 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
             happened.append("goaway \(code) \(String(decoding: data, as: UTF8.self))")
         case .resolveFailed: happened.append("resolve failed")
         case .resolver(let change): happened.append("resolver: \(change)")
-        case .stopped(let reason): happened.append("stopped: \(reason)")
+        case .stopped(let reason, _): happened.append("stopped: \(reason)")
         case .changed(let change): changes.append(change)
         }
     }

@@ -148,13 +148,17 @@ import Testing
 
     @Test func stoppedPoolReportsReasonAndOpensNothingUntilRetry() throws {
         let server = try MoodyServer(.well)
-        let client = try client(server) { $0.connections = 1 }
+        let client = try client(server) {
+            $0.connections = 1
+            $0.stopInitial = .seconds(3600)
+            $0.stopMaximum = .seconds(3600)
+        }
         defer { client.stop() }
         try eventually("open") { client.openConnections == 1 }
         client.send(0..<5)
         try eventually("5 answers") { client.read { $0.ends.count } == 5 }
         client.loop.runBlocking {
-            client.pool.stop(reason: "BadCertificate", retryAfter: .seconds(3600))
+            client.pool.stop(reason: "BadCertificate")
             client.pool.replace(0, .now)
         }
         try eventually("the connection ends") { client.snapshot.connections.isEmpty }
@@ -163,30 +167,52 @@ import Testing
         #expect(client.read { $0.happened }.contains("stopped: BadCertificate"))
         #expect(client.snapshot.circuit == .closed)
         #expect(server.fixture.log.opened == 1)
-        client.loop.runBlocking {
-            client.pool.stop(reason: "BadCertificate", retryAfter: .milliseconds(20))
-        }
+        endStop(client)
         try eventually("10 answers") { client.read { $0.ends.count } == 10 }
         #expect(client.snapshot.stopReason == nil)
         #expect(server.fixture.log.opened == 2)
     }
 
+    /// Ends a stop as its time does.
+    private func endStop(_ client: PoolClient) {
+        client.loop.runBlocking {
+            client.pool.machine.endStop(now: client.loop.now.nanoseconds)
+            client.pool.carryOut()
+        }
+    }
+
+    /// The server demands a certificate, which the client doesn't have. Other faults of settings would delay the second
+    /// opening for a quarter of an hour.
+    @Test func refusedCertificateHasTheOrdinaryBackOff() throws {
+        let server = try ServerFixture(demandsCertificate: true)
+        let client = try PoolClient(port: server.listener.port, context: .client(server.tls.clientOptions)) {
+            $0.reconnectInitial = .milliseconds(1)
+            $0.reconnectMaximum = .seconds(600)
+        }
+        defer { client.stop() }
+        try eventually("eight openings fail") { client.snapshot.counters.openingsFailed >= 8 }
+        #expect(client.read { $0.happened }.contains { $0.contains("certificate required") })
+        #expect(client.read { $0.pool.machine.failures } >= 8)
+    }
+
     @Test func stoppedPoolHoldsRequestsDespiteOpenConnections() throws {
         let server = try MoodyServer(.well)
-        let client = try client(server) { $0.connections = 1 }
+        let client = try client(server) {
+            $0.connections = 1
+            $0.stopInitial = .seconds(3600)
+            $0.stopMaximum = .seconds(3600)
+        }
         defer { client.stop() }
         client.send(0..<5)
         try eventually("5 answers") { client.read { $0.ends.count } == 5 }
         client.loop.runBlocking {
-            client.pool.stop(reason: "BadCertificate", retryAfter: .seconds(3600))
+            client.pool.stop(reason: "BadCertificate")
         }
         client.send(5..<10)
         #expect(client.read { $0.pool.scheduler.waiting } == 5)
         #expect(client.read { $0.pool.inFlight } == 0)
         #expect(client.openConnections == 1)
-        client.loop.runBlocking {
-            client.pool.stop(reason: "BadCertificate", retryAfter: .milliseconds(20))
-        }
+        endStop(client)
         try eventually("10 answers") { client.read { $0.ends.count } == 10 }
         #expect(server.fixture.log.opened == 1)
     }

@@ -231,12 +231,78 @@ import Testing
     @Test func endOfAStopIsReportedOnce() {
         var machine = machine()
         openAll(&machine, at: 0)
-        machine.stop(until: 1000 * ms)
-        machine.stop(until: 2000 * ms)
+        #expect(machine.stop(now: 0) == 5_000 * ms)
+        // The pool's other connections meet the same refusal.
+        #expect(machine.stop(now: 1_000 * ms) == nil)
         #expect(machine.take() == [.reportAll])
-        machine.maintain(now: 1999 * ms)
+        machine.maintain(now: 4_999 * ms)
         #expect(machine.take() == [])
-        machine.maintain(now: 2000 * ms)
+        machine.maintain(now: 5_000 * ms)
         #expect(machine.take() == [.reportAll])
+    }
+
+    /// The server refuses the certificate on each connection, by a GOAWAY or a TLS alert.
+    @Test(arguments: [true, false])
+    func stopsOfARefusedCredentialGrowFromSecondsToMinutes(opens: Bool) {
+        var machine = machine()
+        var now: UInt64 = 0
+        var openings: [UInt64] = []
+        var lengths: [UInt64] = []
+        while lengths.count < 9 {
+            machine.tick(now: now, demand: .init(isWaiting: true), views: [])
+            for action in machine.take() {
+                guard case .open(let number) = action else { continue }
+                openings.append(now)
+                if opens { machine.opened(number, now: now) }
+                machine.ended(number, .failed, now: now)
+                if let end = machine.stop(now: now) { lengths.append((end - now) / (1_000 * ms)) }
+            }
+            now += 50 * ms
+        }
+        #expect(lengths == [5, 10, 20, 40, 80, 160, 300, 300, 300])
+        // The back-off of failed openings adds ten seconds at most.
+        for (number, length) in lengths.dropLast().enumerated() {
+            let passed = (openings[number + 1] - openings[number]) / (1_000 * ms)
+            #expect((length...length + 11).contains(passed), "stop \(number): \(passed) s")
+        }
+    }
+
+    @Test func firstStopEndsWithinSeconds() {
+        var machine = machine()
+        machine.maintain(now: 0)
+        #expect(machine.takeOpening() == 0)
+        machine.ended(0, .failed, now: 100 * ms)
+        #expect(machine.stop(now: 100 * ms) == 5_100 * ms)
+        machine.tick(now: 5_099 * ms, demand: .init(isWaiting: true), views: [])
+        #expect(machine.takeOpening() == nil)
+        machine.tick(now: 5_100 * ms, demand: .init(isWaiting: true), views: [])
+        #expect(machine.takeOpening() == 0)
+    }
+
+    @Test func onlyAcceptanceOnANewerConnectionMakesStopsShortAgain() {
+        var machine = machine()
+        openAll(&machine, at: 0)
+        #expect(machine.stop(now: 0) == 5_000 * ms)
+        machine.answered(0)
+        machine.maintain(now: 5_000 * ms)
+        #expect(machine.stop(now: 5_000 * ms) == 15_000 * ms)
+        machine.maintain(now: 15_000 * ms)
+        machine.ended(0, .failed, now: 15_000 * ms)
+        openAll(&machine, at: 20_000 * ms)
+        machine.answered(0, isAccepted: false)
+        #expect(machine.stops == 2)
+        machine.answered(0)
+        #expect(machine.stop(now: 21_000 * ms) == 26_000 * ms)
+    }
+
+    @Test func stopsAreShortAgainAfterALongTimeAndAfterARenewal() {
+        var machine = machine()
+        #expect(machine.stop(now: 0) == 5_000 * ms)
+        var other = machine
+        #expect(machine.stop(now: 304_999 * ms) == 314_999 * ms)
+        #expect(other.stop(now: 305_000 * ms) == 310_000 * ms)
+        other.endStop(now: 305_001 * ms)
+        #expect(other.stoppedUntil == nil)
+        #expect(other.stop(now: 305_002 * ms) == 310_002 * ms)
     }
 }

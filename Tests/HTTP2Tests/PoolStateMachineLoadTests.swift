@@ -144,9 +144,9 @@ import Testing
     }
 
     @Test func retiringConnectionDrainsWithoutSuccessorWhenThePoolShrinks() {
-        var machine = machine(open: 2)
+        var machine = machine(open: 2) { $0.stopInitial = 10 * later }
         // The stop prevents a successor from opening.
-        machine.stop(until: 10 * later)
+        _ = machine.stop(now: 0)
         machine.replaceWhenSuccessorIsOpen(0, now: later)
         #expect(machine.take() == [.reportAll, .changed(.rotates(connection: 0, .doubt))])
         var now = later
@@ -192,7 +192,7 @@ import Testing
         #expect(!machine(open: 4).mayGrow)
         #expect(machine(open: 4, reserves: 1).mayGrow)
         var stopped = machine(open: 1)
-        stopped.stop(until: later)
+        _ = stopped.stop(now: 0)
         #expect(!stopped.mayGrow)
     }
 

@@ -180,6 +180,8 @@ private struct FailureRecord {
         limits.circuitServerErrors = 20
         limits.circuitErrorTime = 50_000_000
         limits.progressTimeout = [100_000_000, 1_000_000_000].randomElement(using: &random)!
+        limits.stopInitial = 100_000_000
+        limits.stopMaximum = 400_000_000
         var world = World(limits, seed: seed)
         for step in 0..<4000 {
             world.now += UInt64.random(in: 0...40_000_000, using: &random)
@@ -261,7 +263,7 @@ private struct FailureRecord {
             world.machine.replaceNow(number, now: now)
         case 11: world.machine.replaceWhenSuccessorIsOpen(number, now: now)
         case 12:
-            if Int.random(in: 0..<20, using: &random) == 0 { world.machine.stop(until: now + 200_000_000) }
+            if Int.random(in: 0..<20, using: &random) == 0 { _ = world.machine.stop(now: now) }
         case 13: world.machine.replaceIfAllowed(number, now: now)
         default:
             let open = world.machine.numbers(.active) + world.machine.numbers(.reserve)

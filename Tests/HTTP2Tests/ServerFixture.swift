@@ -18,8 +18,9 @@ final class ServerFixture: Sendable {
     var url: String { "https://\(authority)" }
     var authorityFile: String { directory.file("ca.pem") }
 
+    /// - Parameter demandsCertificate: the server refuses clients without a certificate.
     init(
-        options change: (inout ServerOptions) -> Void = { _ in },
+        options change: (inout ServerOptions) -> Void = { _ in }, demandsCertificate: Bool = false,
         respond: @escaping @Sendable (ServerRequest, ServerConnection) -> Void = { request, connection in
             connection.respond(stream: request.stream, status: 200)
         }
@@ -30,10 +31,12 @@ final class ServerFixture: Sendable {
         loop = try EventLoop(name: "test-server")
         var options = ServerOptions()
         change(&options)
+        var serverTLS = tls.serverOptions
+        if demandsCertificate { serverTLS.clientCertificates = .require(.text(tls.authority.certificatePEM)) }
         let log = ServerLog()
         self.log = log
         listener = try ServerListener(
-            loop: loop, address: "127.0.0.1", port: 0, tls: .server(tls.serverOptions), options: options
+            loop: loop, address: "127.0.0.1", port: 0, tls: .server(serverTLS), options: options
         ) { _ in RecordingHandler(log: log, respond: respond) }
         try listener.start()
         loop.start()

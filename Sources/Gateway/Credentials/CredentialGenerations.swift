@@ -70,9 +70,14 @@ struct CredentialGenerations<Access> {
         return earlier.isEmpty || isProven ? .none : .undoesRenewal
     }
 
-    /// Returns whether the pool stops because a GOAWAY or a TLS alert refuses the credential, and nothing takes its place.
-    /// Refused keys don't stop the pool: single pushes try all keys in turn.
-    func stopsPool(after reason: Reason) -> Bool { !(serving.hasKeys && reason.refusesKey) }
+    /// Returns whether the pool stops because a GOAWAY or a TLS alert refuses the credential, and nothing takes its
+    /// place.
+    ///
+    /// With keys, a refused key doesn't stop the pool, because single pushes try all keys in turn. A refused
+    /// certificate doesn't either: there is none, so that the server or its balancer is wrong.
+    func stopsPool(after reason: Reason) -> Bool {
+        !(serving.hasKeys && (reason.refusesKey || reason.refusesCertificate))
+    }
 
     /// The generation before serves again, and the one in use becomes the newest before.
     mutating func undoRenewal() {

@@ -8,7 +8,7 @@ enum Notice: UInt8 {
     case hostUnresolved, resolverSilent, resolverAnswers
     case circuitOpen, circuitHalfOpen, circuitClosed
     case poolStopped, poolSuspended, poolResumed
-    case tokenUnsigned, tokenExpired, headersTooLong
+    case tokenUnsigned, tokenExpired, headersTooLong, certificateRefused
 
     // About a topic, by its number.
     case topicRefused, tokensRefused, topicRecovered

@@ -289,8 +289,9 @@ final class CredentialPool {
         generations.forget { connections.hasConnection(ofGeneration: $0) }
     }
 
-    /// Handles an answer or a GOAWAY on a connection of the generation. Returns true when the reason refuses the credential,
-    /// and another key, or the certificate before its renewal, takes over: the request may then be sent again.
+    /// Handles an answer, a GOAWAY or a TLS alert on a connection of the generation. Returns true when the reason
+    /// refuses the credential, and another key, or the certificate before its renewal, takes over: the request may
+    /// then be sent again.
     func isReplaced(
         after reason: Reason, on connectionGeneration: UInt32, _ text: String, now: MonotonicTime
     ) -> Bool {
@@ -330,14 +331,6 @@ final class CredentialPool {
     /// Returns whether the pool stops because of a GOAWAY or a TLS alert that refuses the credential, when nothing
     /// has taken over.
     func stops(after reason: Reason) -> Bool { generations.stopsPool(after: reason) }
-
-    /// Handles a TLS alert that refuses the client certificate of a connection. Returns true when the certificate before
-    /// its renewal takes over, or has done so.
-    func isReplaced(
-        afterCertificateRefusalOn connectionGeneration: UInt32, _ text: String, now: MonotonicTime
-    ) -> Bool {
-        isReplaced(after: .badCertificate, on: connectionGeneration, text, now: now)
-    }
 
     private func undoRenewal(_ reason: String) {
         status.countRefusal()

@@ -39,11 +39,8 @@ extension Shard {
                     metadata: metadata)
             }
             // The pool's other connections have met the same refusal.
-            if case .tls(let error) = reason, error.kind == .certificateRefused, !expected,
-                pool.stopReason == nil,
-                !owner.isReplaced(afterCertificateRefusalOn: generation, "\(error)", now: loop.now)
-            {
-                pool.stop(reason: "\(error)", retryAfter: .seconds(300))
+            if reason.refusesCertificate, !expected, pool.stopReason == nil {
+                credentialRefused(.badCertificate, "\(reason)", generation, owner)
             }
         case .goAway(let connection, let generation, let code, let debugData):
             connectionEnds(connection, generation, code, GoAwayReason(debugData), owner)
@@ -65,11 +62,13 @@ extension Shard {
                 .notice, .resolverAnswers, of: index,
                 "the resolver answers again", metadata: owner.metadata(["host": "\(host)"]))
         case .changed(let change): log(change, of: owner)
-        case .stopped(let reason):
+        case .stopped(let reason, let nanoseconds):
             notices.log(
                 .critical, .poolStopped, of: index,
-                "APNs refuses this credential; nothing is sent with it, and its pool opens again in 5 minutes",
-                metadata: owner.metadata(["reason": "\(reason)"]))
+                "APNs refuses this credential; nothing is sent with it until its pool opens again",
+                metadata: owner.metadata([
+                    "reason": "\(reason)", "next-try-in-seconds": "\(nanoseconds / 1_000_000_000)",
+                ]))
         }
     }
 
@@ -86,17 +85,25 @@ extension Shard {
                 "connection": "\(connection)", "code": "\(code)", "reason": "\(reason)",
             ]))
         switch reason.scope {
-        case .credential:
-            let isReplaced = owner.isReplaced(
-                after: reason.reason, on: generation, "\(reason)", now: loop.now)
-            // The pool's other connections meet the same refusal.
-            guard !isReplaced, owner.stops(after: reason.reason), owner.connections.stopReason == nil else {
-                break
-            }
-            owner.connections.stop(reason: "\(reason)", retryAfter: .seconds(300))
+        case .credential: credentialRefused(reason.reason, "\(reason)", generation, owner)
         case .providerToken: owner.tokenExpired(on: generation)
         case .topic, .connection: break
         }
+    }
+
+    /// Handles a GOAWAY or a TLS alert that refuses the credential of a connection. Another key or certificate takes
+    /// over, or the pool stops. A refused certificate is no fault of a credential that has none: the end of the
+    /// connection counts as a failure like any other.
+    private func credentialRefused(
+        _ reason: Reason, _ text: String, _ generation: UInt32, _ owner: CredentialPool
+    ) {
+        if owner.isReplaced(after: reason, on: generation, text, now: loop.now) { return }
+        if owner.stops(after: reason) { return owner.connections.stop(reason: text) }
+        guard reason.refusesCertificate else { return }
+        notices.log(
+            .warning, .certificateRefused, of: Int(owner.index),
+            "APNs refuses a certificate, which this credential does not have; the connection counts as failed",
+            metadata: owner.metadata(["reason": "\(text)"]))
     }
 
     /// Takes renewed credentials over, by their names. Loop's thread.

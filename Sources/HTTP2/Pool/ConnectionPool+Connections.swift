@@ -185,7 +185,8 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         let end: PoolStateMachine.End =
             switch reason.kind {
             case .endedByUs: .ours
-            case .settings: .settings
+            // The owner judges a refused certificate, and may stop the pool.
+            case .settings: reason.refusesCertificate ? .failed : .settings
             case .network, .protocolBreach, .endedByServer: .failed
             }
         machine.ended(connection.number, end, now: loop.now.nanoseconds)

@@ -32,6 +32,10 @@ public final class ConnectionPool {
         public var reconnectInitial: Duration = .milliseconds(250)
         /// Longest back-off between failed openings.
         public var reconnectMaximum: Duration = .seconds(10)
+        /// Length of the first stop because the server refuses the credential. Further stops in a row double it.
+        public var stopInitial: Duration = .seconds(5)
+        /// Longest stop because the server refuses the credential.
+        public var stopMaximum: Duration = .seconds(300)
         /// Age below which a connection is not replaced on mere suspicion.
         public var leastAgeToReplace: Duration = .seconds(30)
         /// Number of stream ids left below which a connection is replaced.
@@ -72,6 +76,8 @@ public final class ConnectionPool {
             limits.leastAgeToReplace = leastAgeToReplace.wholeNanoseconds
             limits.reconnectInitial = reconnectInitial.wholeNanoseconds
             limits.reconnectMaximum = reconnectMaximum.wholeNanoseconds
+            limits.stopInitial = stopInitial.wholeNanoseconds
+            limits.stopMaximum = stopMaximum.wholeNanoseconds
             limits.circuitFailures = circuitFailures
             limits.circuitServerErrors = circuitServerErrors
             limits.circuitErrorTime = circuitErrorTime.wholeNanoseconds
@@ -169,13 +175,14 @@ public final class ConnectionPool {
         for connection in connections { connection?.close() }
     }
 
-    /// Stops opening connections and sending on open ones until `retryAfter` has passed. Neither would help, for
-    /// example because the server refuses a certificate that someone may have mended by then. Requests in flight
-    /// continue.
-    public func stop(reason: String, retryAfter: Duration) {
+    /// Stops opening connections and sending on open ones for a while, because the server refuses the credential. The
+    /// first stop takes seconds, because the refusal may be a mistake. The length doubles until the server accepts a
+    /// request on a connection opened since. Requests in flight continue. A pool that is stopped already stays so.
+    public func stop(reason: String) {
+        let now = loop.now.nanoseconds
+        guard let end = machine.stop(now: now) else { return }
         givenStopReason = reason
-        machine.stop(until: (loop.now + retryAfter).nanoseconds)
-        delegate.pool(self, happened: .stopped(reason: reason))
+        delegate.pool(self, happened: .stopped(reason: reason, nanoseconds: end - now))
         carryOut()
     }
 

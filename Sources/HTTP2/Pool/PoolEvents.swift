@@ -11,8 +11,8 @@ public enum PoolEvent: Sendable {
     case resolveFailed(ResolverError)
     /// The resolver fell silent, or answers again.
     case resolver(ResolverChange)
-    /// Nothing is opened or sent for a while; see ``ConnectionPool/stop(reason:retryAfter:)``.
-    case stopped(reason: String)
+    /// Nothing is opened or sent for so many nanoseconds; see ``ConnectionPool/stop(reason:)``.
+    case stopped(reason: String, nanoseconds: UInt64)
     /// The pool changed its size, a connection's role, or its circuit.
     case changed(PoolChange)
 }

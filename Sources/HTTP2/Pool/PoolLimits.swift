@@ -24,6 +24,11 @@ public struct PoolLimits: Sendable, Equatable {
     public var reconnectInitial: UInt64 = 250_000_000
     /// Longest back-off between failed openings, in nanoseconds.
     public var reconnectMaximum: UInt64 = 10_000_000_000
+    /// Length of the first stop because the server refuses the credential, in nanoseconds. Further stops in a row
+    /// double it.
+    public var stopInitial: UInt64 = 5_000_000_000
+    /// Longest stop because the server refuses the credential, in nanoseconds.
+    public var stopMaximum: UInt64 = 300_000_000_000
     /// Number of openings in a row that fail, while no connection serves, before the circuit opens.
     public var circuitFailures = 5
     /// Number of answers that the circuit needs before it opens. Either so many answers in a row show a server in

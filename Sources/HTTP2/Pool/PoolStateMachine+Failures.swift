@@ -14,6 +14,8 @@ extension PoolStateMachine {
         if isAccepted {
             members[Int(number)].isAccepted = true
             if member.generation == generation { isGenerationProven = true }
+            // An older connection doesn't show whether the server still accepts the credential.
+            if member.since >= lastStopEnd { stops = 0 }
         }
         switch member.phase {
         case .active, .reserve, .retiring: break

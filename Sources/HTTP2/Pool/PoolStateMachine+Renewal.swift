@@ -75,6 +75,7 @@ extension PoolStateMachine {
 
     /// Ends a stop of the pool early, because the credential has changed.
     mutating func endStop(now: UInt64) {
+        stops = 0
         guard stoppedUntil != nil else { return }
         stoppedUntil = nil
         actions.append(.reportAll)

@@ -109,7 +109,12 @@ struct PoolStateMachine {
     var target: Int
     /// Earliest time of the next opening, after failures.
     var notBefore: UInt64 = 0
+    /// End of the present stop; nil when the pool is not stopped.
     var stoppedUntil: UInt64?
+    /// Number of stops since the server accepted a request on a connection opened after one of them.
+    var stops = 0
+    /// End of the last stop; 0 before the first.
+    var lastStopEnd: UInt64 = 0
     /// Number of openings in a row that failed.
     var failures = 0
     /// Times of the last failed opening, and of the last failure that needs a person to mend a setting.
@@ -259,10 +264,18 @@ struct PoolStateMachine {
 
     // MARK: Orders
 
-    /// Stops opening and sending until `until`, because neither would help.
-    mutating func stop(until: UInt64) {
+    /// Stops opening and sending, because the server refuses the credential. The length doubles with each stop in a
+    /// row. A time of the longest length without a stop ends the row.
+    /// - Returns: the end of the stop; nil when the pool is stopped already.
+    mutating func stop(now: UInt64) -> UInt64? {
+        if let stoppedUntil, now < stoppedUntil { return nil }
         if stoppedUntil == nil { actions.append(.reportAll) }
-        stoppedUntil = until
+        if now >= lastStopEnd + limits.stopMaximum { stops = 0 }
+        let end = now + min(limits.stopInitial << UInt64(min(stops, 10)), limits.stopMaximum)
+        stops += 1
+        lastStopEnd = end
+        stoppedUntil = end
+        return end
     }
 
     mutating func close() {

@@ -78,6 +78,11 @@ public enum ConnectionCloseReason: Sendable, CustomStringConvertible {
         }
     }
 
+    /// Whether the server refused our certificate, or demands one that we did not present.
+    public var refusesCertificate: Bool {
+        if case .tls(let error) = self { error.kind == .certificateRefused } else { false }
+    }
+
     public var description: String {
         switch self {
         case .connectFailed(let error): "\(error)"
