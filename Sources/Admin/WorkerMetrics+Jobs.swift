@@ -81,6 +81,10 @@ extension WorkerMetrics {
         metrics.gauge(
             "app_in_flight", "Pushes of an app that are in flight to APNs.",
             named.map { .init(["app": $0], .integer($1.inFlight)) })
+        metrics.gauge(
+            "app_over_share",
+            "1 while an app that can't send takes more than its share of the worker: the pushes beyond it wait in the store.",
+            named.map { .init(["app": $0], .integer($1.isOverShare ? 1 : 0)) })
     }
 
     private static func rejections(_ app: String, _ figures: AppFigures) -> [MetricFamily.Sample] {
@@ -109,6 +113,9 @@ extension WorkerMetrics {
             "topic_stops",
             "Topics stopped because APNs refused the credential, the topic or most device tokens.",
             totals.stops)
+        metrics.counter(
+            "app_parkings", "Times that an app began to wait in the store with its pushes beyond its share.",
+            totals.parkings)
         metrics.counter(
             "topic_stops_for_tokens",
             "Topics stopped because APNs refused most of their device tokens: check environment and topic.",

@@ -92,7 +92,7 @@ struct BudgetTests {
         #expect(harness.stored["b20"]?.wait == .suspended)
         #expect(harness.others.contains(.suspended(topic: 1)))
         #expect(!harness.others.contains(.suspended(topic: 0)))
-        #expect(harness.machine.parkedTenants == 1)
+        #expect(harness.machine.tenantsOverShare == [2])
         let alerts = harness.others.count { if case .parked(topic: 1, _) = $0 { true } else { false } }
         #expect(alerts == 1)
     }
@@ -125,7 +125,7 @@ struct BudgetTests {
         var harness = harness()
         push(&harness, Self.names("b", 0..<35), topic: 1)
         pass(&harness, seconds: 4, presses: false)
-        #expect(harness.machine.parkedTenants == 0 && inMemory(harness, "b").count == 35)
+        #expect(harness.machine.tenantsOverShare == [] && inMemory(harness, "b").count == 35)
     }
 
     /// Kafka keeps the backlog when nothing else could use the room.
@@ -137,7 +137,7 @@ struct BudgetTests {
             harness.machine.makeRoom(pushes: Self.room, at: harness.now)
             harness.drain()
         }
-        #expect(harness.machine.parkedTenants == 0 && inMemory(harness, "b").count == 35)
+        #expect(harness.machine.tenantsOverShare == [] && inMemory(harness, "b").count == 35)
     }
 
     /// All servers are down: no tenant could use the room.
@@ -150,7 +150,7 @@ struct BudgetTests {
             harness.machine.makeRoom(pushes: Self.room, at: harness.now)
             harness.drain()
         }
-        #expect(harness.machine.parkedTenants == 0)
+        #expect(harness.machine.tenantsOverShare == [])
     }
 
     /// A tenant that ends what it has in memory within ten seconds is only busy.
@@ -177,6 +177,9 @@ struct BudgetTests {
         pass(&harness, seconds: 4)
         #expect(harness.others.contains(.crowds(topic: 1, pushes: 35)))
         #expect(inMemory(harness, "b").count == 35 && harness.stored.isEmpty)
+        #expect(harness.machine.tenantsOverShare == [2])
+        pass(&harness, seconds: 3, presses: false)
+        #expect(harness.machine.tenantsOverShare == [])
     }
 
     /// Pushes between two attempts come back in their time. Parking would lose their back-off.
@@ -202,7 +205,7 @@ struct BudgetTests {
         // While nothing ends, nothing is asked for.
         pass(&harness, seconds: 3)
         #expect(restoreWanted(&harness).isEmpty)
-        #expect(harness.machine.parkedTenants == 1)
+        #expect(harness.machine.tenantsOverShare == [2])
         var accepted: [String] = []
         for _ in 0..<60 {
             if let slot = harness.queue.first {
@@ -215,7 +218,7 @@ struct BudgetTests {
             #expect(inMemory(harness, "b").count <= 21)
         }
         #expect(accepted == Self.names("b", 0..<35))
-        #expect(harness.machine.parkedTenants == 0)
+        #expect(harness.machine.tenantsOverShare == [])
         #expect(harness.others.contains(.unparked(topic: 1)) && harness.others.contains(.resumed(topic: 1)))
         push(&harness, ["later"], topic: 1)
         #expect(harness.state("later") == .waiting)
@@ -240,7 +243,7 @@ struct BudgetTests {
         #expect(begins)
         harness.drain()
         harness.accept(probe)
-        #expect(harness.machine.stoppedTopics == 0 && harness.machine.parkedTenants == 1)
+        #expect(harness.machine.stoppedTopics == 0 && harness.machine.tenantsOverShare == [2])
         #expect(!harness.others.contains(.resumed(topic: 1)))
     }
 

@@ -16,6 +16,8 @@ struct Budgets {
         var isLimited = false
         /// True while pushes beyond the share are parked.
         var isParked = false
+        /// True while pushes beyond the share take the room of others, because they can't be parked.
+        var isCrowding = false
         /// Pushes in memory at the last count, without those that wait for the store to take them. Pushes that have
         /// arrived since are counted while the tenant is parked.
         var resident = 0
@@ -61,7 +63,9 @@ struct Budgets {
     /// Takes a sample of the ended pushes of each tenant.
     mutating func sample(_ ended: [Int], at now: UInt64) {
         sampled = (sampled.last, now)
+        let isShortageOver = now >= nextCount &+ Self.sampleInterval
         for index in tenants.indices {
+            if isShortageOver { tenants[index].isCrowding = false }
             if tenants[index].ended.last != ended[index] { tenants[index].seen = now }
             tenants[index].ended = (tenants[index].ended.last, ended[index])
         }

@@ -22,6 +22,7 @@ extension DeliveryMachine {
         countResidents(at: now)
         guard budgets.tenants.count > 1 else { return }
         for tenant in budgets.tenants.indices {
+            budgets.tenants[tenant].isCrowding = false
             let share = budgets.share(tenant, at: now.monotonicNanoseconds)
             guard budgets.tenants[tenant].resident > share,
                 budgets.tenants[tenant].isParked || budgets.mustGive(tenant, at: now.monotonicNanoseconds)
@@ -77,8 +78,10 @@ extension DeliveryMachine {
         return false
     }
 
-    /// Number of tenants whose pushes beyond their share are parked.
-    public var parkedTenants: Int { budgets.tenants.count { $0.isParked } }
+    /// Numbers of the tenants with pushes beyond their share that are parked, or take the room of others.
+    public var tenantsOverShare: [UInt32] {
+        budgets.tenants.filter { $0.isParked || $0.isCrowding }.map(\.number)
+    }
 
     /// Counts the pushes in memory by tenant, without those that leave memory once the store has them. O(slots).
     private mutating func countResidents(at now: DeliveryTime) {
@@ -101,6 +104,7 @@ extension DeliveryMachine {
     /// between two attempts are only handed to the store, which brings them back in their time.
     private mutating func park(_ tenant: Int, _ share: Int, at now: DeliveryTime) {
         guard limits.storeIsDurable else {
+            budgets.tenants[tenant].isCrowding = true
             return actions.append(
                 .crowds(topic: UInt16(topics(of: tenant)[0]), pushes: budgets.tenants[tenant].resident))
         }

@@ -4,6 +4,8 @@ public struct ShardFigures: Sendable {
     /// Topics that APNs' answers have stopped, and topics that an operator has paused.
     public var stoppedTopics: Int
     public var pausedTopics: Int
+    /// Numbers of the tenants with pushes beyond their share that are parked, or take the room of others.
+    public var tenantsOverShare: [UInt32]
     /// Partitions whose items in the store are still being scanned.
     public var scansUnderWay: Int
     /// Devices that have items only in the store.
@@ -17,6 +19,7 @@ public struct ShardFigures: Sendable {
         delivery = machine.milestones
         stoppedTopics = machine.stoppedTopics
         pausedTopics = machine.pausedTopics.count
+        tenantsOverShare = machine.tenantsOverShare
         scansUnderWay = residency.scansUnderWay
         evictedDevices = residency.evictedDevices
         restoredItems = residency.restoredItems

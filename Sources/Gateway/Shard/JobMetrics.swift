@@ -117,6 +117,8 @@ public struct AppFigures: Sendable, Equatable {
     public var waiting = 0
     /// Pushes in flight to APNs.
     public var inFlight = 0
+    /// True while pushes of the app beyond its share are parked in the store, or take the room of others.
+    public var isOverShare = false
 
     public init() {}
 
@@ -130,6 +132,7 @@ public struct AppFigures: Sendable, Equatable {
         sum.pickup = left.pickup + right.pickup
         sum.waiting += right.waiting
         sum.inFlight += right.inFlight
+        sum.isOverShare = left.isOverShare || right.isOverShare
         return sum
     }
 }

@@ -310,6 +310,9 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
                 }
             }
         }
+        for tenant in figures.tenantsOverShare where plan.appNames.indices.contains(Int(tenant >> 16)) {
+            snapshot.apps[plan.appNames[Int(tenant >> 16)]]?.isOverShare = true
+        }
         snapshot.loops = [loop.usage()]
         snapshot.stoppedTopics = figures.stoppedTopics
         snapshot.pausedTopics = figures.pausedTopics

@@ -23,6 +23,8 @@ public struct ShardCounters: Sendable, Equatable {
     public var stops = 0
     /// Stops among ``stops`` that followed because APNs rejected most of a topic's device tokens.
     public var tokenStops = 0
+    /// Times that pushes of an app beyond its share were parked in the store.
+    public var parkings = 0
     /// Checks that found the shard's machines in an impossible state. A value above 0 is a fault.
     public var brokenInvariants = 0
     /// Jobs given back unfinished, because their partition or the worker ended.
@@ -96,6 +98,7 @@ public struct ShardCounters: Sendable, Equatable {
         sent = milestones.sent
         retried = milestones.retried
         stops = milestones.stops
+        parkings = milestones.parkings
         unaccounted = milestones.unaccounted
         for state in ItemState.allCases { states[Int(state.rawValue)] = milestones[state] }
     }
@@ -121,6 +124,7 @@ public struct ShardCounters: Sendable, Equatable {
         }
         sum.stops += right.stops
         sum.tokenStops += right.tokenStops
+        sum.parkings += right.parkings
         sum.brokenInvariants += right.brokenInvariants
         for (reason, count) in right.unknownReasons { sum.unknownReasons[reason, default: 0] += count }
         sum.unaccounted += right.unaccounted
