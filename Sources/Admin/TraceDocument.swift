@@ -171,6 +171,7 @@ enum TraceDocument {
             let reason =
                 switch fault {
                 case .refusal: "APNs refuses the credential or the topic"
+                case .overload: "APNs asks for a pause (503 with Retry-After)"
                 case .tokens: "APNs refuses most device tokens of the topic"
                 }
             return (

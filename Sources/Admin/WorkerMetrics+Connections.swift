@@ -112,6 +112,10 @@ extension WorkerMetrics {
         metrics.gauge(
             "apns_pools_stopped", "Pools that send nothing because APNs refuses their credential.",
             samples(totals, \.pools.stopped))
+        metrics.gauge(
+            "apns_pools_overloaded",
+            "Pools that send only alerts or single probes, because APNs asks for a pause (503 with Retry-After).",
+            samples(totals, \.pools.overloaded))
         metrics.counter(
             "apns_sent_bytes", "Bytes sent to APNs, without TLS' own.",
             samples(totals) { Int(clamping: $0.pools.counters.bytesSent) })

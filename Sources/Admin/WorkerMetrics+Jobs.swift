@@ -109,6 +109,10 @@ extension WorkerMetrics {
             "topics_stopped",
             "Topics whose pushes wait because APNs refuses the credential, the topic or most device tokens.",
             totals.stoppedTopics)
+        metrics.gauge(
+            "topics_overloaded",
+            "Topics whose pushes wait because APNs asks for a pause for them (503 with Retry-After).",
+            totals.overloadedTopics)
         metrics.counter(
             "topic_stops",
             "Topics stopped because APNs refused the credential, the topic or most device tokens.",

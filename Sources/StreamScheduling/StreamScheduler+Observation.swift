@@ -53,6 +53,11 @@ extension StreamScheduler {
         return now > since ? now - since : 0
     }
 
+    /// Returns the app of the notification that the slot has or had last.
+    public func lastApp(slot: UInt32) -> UInt32 {
+        Int(slot) < queues.slots ? UInt32(queues.nodes[Int(slot)].app) : 0
+    }
+
     /// Returns the number of one app's notifications that are assigned and not ended.
     public func inFlight(app: UInt32) -> Int {
         Int(app) < queues.capacity ? Int(queues.apps[Int(app)].inFlight) : 0

@@ -26,6 +26,48 @@ struct RetryAfterPauseTests {
         #expect(harness.waiting.contains("a"))
     }
 
+    /// APNs accepts the pushes of another topic of the pool, so the pause concerns one topic.
+    @Test func pauseConcernsTheTopicWhileAnotherIsServed() {
+        var harness = DeliveryHarness()
+        for name in ["a", "a2"] { harness.push(name, device: name) }
+        for name in ["b", "b2", "b3"] { harness.push(name, device: name) { $0.topic = 1 } }
+        harness.accept(harness.begin()!)
+        let urgent = harness.queue.remove(at: 1)
+        let begins = harness.machine.beginAttempt(urgent, at: harness.now)
+        #expect(begins)
+        harness.answer(urgent, .serviceUnavailable, retryAfter: 60_000)
+        #expect(gate(harness) == .open)
+        #expect(harness.machine.overloadedTopics == 1 && harness.machine.stoppedTopics == 0)
+        #expect(harness.machine.milestones.stops == 0)
+        harness.accept(harness.begin()!)
+        for _ in 0..<2 { harness.begin() }
+        #expect(harness.state("b2") == .topicCircuitOpen && harness.state("b3") == .topicCircuitOpen)
+        // A probe leaves after a second, and is answered as before.
+        harness.pass(milliseconds: 1000)
+        #expect(harness.waiting == ["b2"])
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 60_000)
+        harness.pass(milliseconds: 1000)
+        #expect(harness.waiting.isEmpty)
+        harness.pass(milliseconds: 1000)
+        #expect(harness.waiting == ["b3"])
+        harness.accept(harness.begin()!)
+        #expect(harness.machine.overloadedTopics == 0)
+        #expect(harness.others.contains(.recovered(topic: 1)))
+    }
+
+    /// The other topic's last accepted push was too long ago to show anything.
+    @Test func pauseConcernsThePoolWhenNoOtherTopicIsServed() {
+        var harness = DeliveryHarness()
+        harness.push("a")
+        harness.accept(harness.begin()!)
+        harness.pass(milliseconds: 10_001)
+        harness.push("b") { $0.topic = 1 }
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 60_000)
+        #expect(gate(harness) == .urgentOnly && harness.machine.overloadedTopics == 0)
+        #expect(harness.machine.overloadedPools == [0])
+        #expect(harness.others.contains(.poolOverloaded(0)))
+    }
+
     @Test func onlyARefusedUrgentPushClosesThePool() {
         var harness = DeliveryHarness()
         harness.push("a") { $0.priority = .powerAware }

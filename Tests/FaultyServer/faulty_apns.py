@@ -62,6 +62,7 @@ class Peer(asyncio.Protocol):
                 client_side=False, header_encoding=None, validate_outbound_headers=False,
                 normalize_outbound_headers=False))
         self.tokens = {}
+        self.topics = {}
         self.unacknowledged = 0
         self.streams = 1000
         self.accepted = 0
@@ -119,8 +120,9 @@ class Peer(asyncio.Protocol):
             return self.end()
         for event in events:
             if isinstance(event, h2.events.RequestReceived):
-                path = dict(event.headers)[b":path"].decode()
-                self.tokens[event.stream_id] = path.rsplit("/", 1)[1]
+                headers = dict(event.headers)
+                self.tokens[event.stream_id] = headers[b":path"].decode().rsplit("/", 1)[1]
+                self.topics[event.stream_id] = headers.get(b"apns-topic", b"").decode()
             elif isinstance(event, h2.events.DataReceived):
                 self.unacknowledged += event.flow_controlled_length
             elif isinstance(event, h2.events.StreamReset):
@@ -138,11 +140,13 @@ class Peer(asyncio.Protocol):
 
     def request(self, stream):
         token = self.tokens.get(stream)
+        topic = self.topics.pop(stream, None)
         if token is None:
             return
         self.server.first()
         self.server.note("R", token, f"{self.server.elapsed:.3f}")
-        if self.server.is_failing and self.fail(stream, token):
+        concerned = self.server.arguments.topic in (None, topic)
+        if concerned and self.server.is_failing and self.fail(stream, token):
             return
         self.later(self.accept, stream)
 
@@ -246,6 +250,7 @@ async def main():
     parser.add_argument("--ready", required=True, help="file for the port")
     parser.add_argument("--log", required=True)
     parser.add_argument("--fault", required=True)
+    parser.add_argument("--topic", help="topic whose requests fail; all without it")
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--latency", type=float, default=0.02)
     arguments = parser.parse_args()

@@ -13,7 +13,8 @@ final class FaultyServer {
     private static let program = URL(filePath: #filePath).deletingLastPathComponent()
         .deletingLastPathComponent().appending(path: "FaultyServer/faulty_apns.py").path
 
-    init(fault: String, seconds: Double) throws {
+    /// - Parameter topic: topic whose requests fail; nil: all.
+    init(fault: String, seconds: Double, topic: String? = nil) throws {
         let directory = try TemporaryDirectory("faulty")
         let authority = try CertificateAuthority(commonName: "faulty")
         let server = try authority.issueServer(names: ["localhost"])
@@ -27,7 +28,7 @@ final class FaultyServer {
                 Self.program, "--certificate", directory.file("server.pem"), "--key",
                 directory.file("server.key"), "--ready", directory.file("ready"), "--log",
                 directory.file("log"), "--fault", fault, "--seconds", "\(seconds)",
-            ])
+            ] + (topic.map { ["--topic", $0] } ?? []))
         try process.waits(for: "the faulty server is ready") {
             directory.read("ready")?.hasSuffix("\n") == true
         }

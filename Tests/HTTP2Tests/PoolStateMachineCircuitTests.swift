@@ -342,3 +342,31 @@ import Testing
         #expect(machine.nextTick(now: now + 60 * ms, isWaiting: false) == now + 1060 * ms)
     }
 }
+
+/// Errors of one app of a pool.
+struct AppAnswersTests {
+    private static let second: UInt64 = 1_000_000_000
+
+    @Test func errorsOfAnAppConcernItAloneWhileAnotherIsServed() {
+        var answers = AppAnswers()
+        for _ in 0..<20 { answers.note(1, isError: true, now: Self.second) }
+        #expect(answers.isWatching)
+        let before = answers.failingAlone(now: Self.second)
+        #expect(before == [], "nothing is known of the others")
+        for _ in 0..<5 { answers.note(2, isError: false, now: Self.second) }
+        let beside = answers.failingAlone(now: 2 * Self.second)
+        #expect(beside == [1])
+        for _ in 0..<5 { answers.note(2, isError: true, now: 2 * Self.second) }
+        let together = answers.failingAlone(now: 2 * Self.second)
+        #expect(together == [], "the server fails for all")
+    }
+
+    @Test func windowsAreForgottenTenSecondsAfterTheLastError() {
+        var answers = AppAnswers()
+        for _ in 0..<20 { answers.note(1, isError: true, now: Self.second) }
+        answers.note(2, isError: false, now: 9 * Self.second)
+        #expect(answers.isWatching)
+        _ = answers.failingAlone(now: 12 * Self.second)
+        #expect(!answers.isWatching)
+    }
+}

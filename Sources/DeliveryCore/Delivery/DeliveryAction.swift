@@ -42,6 +42,8 @@ public enum DeliveryAction: Equatable, Sendable {
     case moveWanted(UInt32)
     /// Alert a person, because the answers to a topic's pushes have stopped the topic.
     case alert(topic: UInt16, slot: UInt32, TopicFault)
+    /// Alert a person, because the server has asked for a pause of the pool (503 with `Retry-After`).
+    case poolOverloaded(UInt16)
     /// Report that the topic's pushes continue.
     case recovered(topic: UInt16)
     /// Record that pushes of the topic wait for a cause that no clock ends. Stored ones needn't be loaded before

@@ -8,6 +8,7 @@ extension DeliveryMachine {
             deviceBackoff.accepted(device: devices.entries[Int(item.pointee.device)].key.low)
         }
         let topic = item.pointee.topic
+        circuits[Int(topic)].accepted = now.monotonicNanoseconds
         if pausedPools > 0 { endPause(item.pointee.pool) }
         let recovers = openCircuits > 0 && (circuits[Int(topic)].fault == .refusal || isProbe(slot))
         let device = leaveStream(slot, .right)
@@ -100,7 +101,11 @@ extension DeliveryMachine {
         if answer.reason == .serviceUnavailable, retryAfter > 0 {
             let item = items[Int(slot)]
             let wait = min(retryAfter, limits.retry.retryAfterLimitMilliseconds)
-            pause(item.pool, milliseconds: wait, isUrgent: item.priority == .immediate, at: now)
+            if isOverloadedAlone(item.topic, at: now) {
+                overloaded(slot, milliseconds: wait, at: now)
+            } else {
+                pause(item.pool, milliseconds: wait, isUrgent: item.priority == .immediate, at: now)
+            }
             // The pool's pause may end early. A push that expires before the end has an attempt in between.
             let left = lastMoment(slot) - now.wallMilliseconds
             return min(wait, max(1, left / 2))

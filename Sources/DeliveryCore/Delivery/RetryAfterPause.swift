@@ -58,11 +58,38 @@ extension DeliveryMachine {
         return pause.isTotal ? .closed : .urgentOnly
     }
 
+    /// Pools for which the server has asked for a pause.
+    public var overloadedPools: [UInt16] {
+        poolPauses.indices.filter { poolPauses[$0].until != 0 }.map { UInt16($0) }
+    }
+
     /// Records that a push has left through ``PoolGate/probe``.
     public mutating func probed(_ pool: UInt16, at now: DeliveryTime) {
         guard Int(pool) < poolPauses.count else { return }
         poolPauses[Int(pool)].probes += 1
         poolPauses[Int(pool)].nextProbe = now.monotonic(inMilliseconds: poolPauses[Int(pool)].probeInterval)
+    }
+
+    /// Nanoseconds for which an accepted push shows that APNs serves its topic.
+    private static let served: UInt64 = 10_000_000_000
+
+    /// Returns true when APNs accepts pushes of another topic of the pool, so that a pause concerns this topic alone.
+    func isOverloadedAlone(_ topic: UInt16, at now: DeliveryTime) -> Bool {
+        let pool = circuits[Int(topic)].pool
+        return circuits.indices.contains { other in
+            other != Int(topic) && circuits[other].pool == pool && circuits[other].accepted > 0
+                && now.monotonicNanoseconds < circuits[other].accepted &+ Self.served
+        }
+    }
+
+    /// Stops a topic because the server has asked for a pause. Single pushes probe, as in a pool's pause.
+    mutating func overloaded(_ slot: UInt32, milliseconds: Int64, at now: DeliveryTime) {
+        let topic = Int(items[Int(slot)].topic)
+        let wasOpen = circuits[topic].state == .open
+        circuitFailed(slot, .overload, at: now)
+        guard !wasOpen, circuits[topic].state == .open, circuits[topic].fault == .overload else { return }
+        let interval = ExponentialBackoff.configuration.window(attempt: circuits[topic].failures)
+        circuits[topic].until = now.monotonic(inMilliseconds: min(milliseconds, interval))
     }
 
     /// Pauses the pool because the server has asked for a pause.
@@ -73,6 +100,7 @@ extension DeliveryMachine {
             pause.isTotal = pause.isTotal || isUrgent && isLater
         } else {
             if pause.isNone { pausedPools += 1 }
+            actions.append(.poolOverloaded(pool))
             let rest = pause.restUntil
             pause = RetryAfterPause()
             pause.restUntil = rest

@@ -33,6 +33,8 @@ struct TopicCircuit: BitwiseCopyable {
     var tenant = TopicCircuit.noTenant
     /// Pushes of the topic that have ended.
     var ended = 0
+    /// Time of the last accepted push, in nanoseconds of the monotonic clock; 0 before the first.
+    var accepted: UInt64 = 0
     /// Slot of the probe; ``DeliveryMachine/noSlot`` when there is none.
     var probe = DeliveryMachine.noSlot
     /// Items that wait for the circuit to close.
@@ -71,6 +73,7 @@ struct TopicCircuit: BitwiseCopyable {
         case .refusal:
             answer.class == .token || answer.class == .job || answer.reason == .tooManyRequests
         case .tokens: isProbe && (answer.reason == .unregistered || answer.reason == .expiredToken)
+        case .overload: isProbe && (answer.class == .token || answer.class == .job)
         }
     }
 }
@@ -81,6 +84,9 @@ public enum TopicFault: UInt8, BitwiseCopyable, Sendable, Equatable {
     case refusal
     /// APNs takes most of the topic's device tokens for wrong.
     case tokens
+    /// APNs asks for a pause (503 with `Retry-After`) for pushes of the topic, and accepts those of another topic of the
+    /// pool.
+    case overload
 }
 
 extension DeliveryMachine {
@@ -130,7 +136,7 @@ extension DeliveryMachine {
         circuits[topic].until = now.monotonic(inMilliseconds: pause)
         guard wasClosed else { return }
         if !circuits[topic].isPaused, !circuits[topic].isParked { openCircuits += 1 }
-        milestones.stops += 1
+        if fault != .overload { milestones.stops += 1 }
         actions.append(.alert(topic: items[Int(slot)].topic, slot: slot, fault))
         suspended(topic: UInt16(topic))
     }
@@ -224,7 +230,10 @@ extension DeliveryMachine {
     }
 
     /// Topics whose pushes wait because APNs refuses the credential, the topic or most device tokens.
-    public var stoppedTopics: Int { circuits.count { $0.state != .closed } }
+    public var stoppedTopics: Int { circuits.count { $0.state != .closed && $0.fault != .overload } }
+
+    /// Topics whose pushes wait because APNs has asked for a pause for them.
+    public var overloadedTopics: Int { circuits.count { $0.state != .closed && $0.fault == .overload } }
 
     mutating func suspended(topic: UInt16) {
         if limits.storeIsDurable { actions.append(.suspended(topic: topic)) }

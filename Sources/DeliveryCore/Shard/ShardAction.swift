@@ -60,6 +60,8 @@ public enum ShardAction: Equatable, BitwiseCopyable, Sendable {
     case poolResumed(UInt16, isConnected: Bool)
     /// Alert a person, because APNs' answers have stopped the topic.
     case alert(topic: UInt16, slot: UInt32, TopicFault)
+    /// Alert a person, because the server has asked for a pause of the pool.
+    case poolOverloaded(UInt16)
     /// The topic's pushes continue.
     case recovered(topic: UInt16)
     /// Report to the intake that pushes of the topic wait for a cause that no clock ends.

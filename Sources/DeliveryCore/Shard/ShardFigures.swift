@@ -4,6 +4,9 @@ public struct ShardFigures: Sendable {
     /// Topics that APNs' answers have stopped, and topics that an operator has paused.
     public var stoppedTopics: Int
     public var pausedTopics: Int
+    /// Topics for which APNs has asked for a pause, and pools.
+    public var overloadedTopics: Int
+    public var overloadedPools: [UInt16]
     /// Numbers of the tenants with pushes beyond their share that are parked, or take the room of others.
     public var tenantsOverShare: [UInt32]
     /// Partitions whose items in the store are still being scanned.
@@ -19,6 +22,8 @@ public struct ShardFigures: Sendable {
         delivery = machine.milestones
         stoppedTopics = machine.stoppedTopics
         pausedTopics = machine.pausedTopics.count
+        overloadedTopics = machine.overloadedTopics
+        overloadedPools = machine.overloadedPools
         tenantsOverShare = machine.tenantsOverShare
         scansUnderWay = residency.scansUnderWay
         evictedDevices = residency.evictedDevices

@@ -202,6 +202,7 @@ public struct ShardMachine: ~Copyable {
             if !mustAwaitRemovals(of: delivery.device(of: slot)) { delivery.moveOn(slot, at: now) }
             return nil
         case .alert(let topic, let slot, let fault): return .alert(topic: topic, slot: slot, fault)
+        case .poolOverloaded(let pool): return .poolOverloaded(pool)
         case .recovered(let topic): return .recovered(topic: topic)
         case .suspended(let topic): return .suspended(topic: topic)
         case .resumed(let topic): return .resumed(topic: topic)

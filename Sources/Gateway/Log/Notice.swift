@@ -7,11 +7,11 @@ enum Notice: UInt8 {
     case connectionOpened, connectionClosed, connectionLost, connectionReplaced, goAway
     case hostUnresolved, resolverSilent, resolverAnswers
     case circuitOpen, circuitHalfOpen, circuitClosed
-    case poolStopped, poolSuspended, poolResumed
+    case poolStopped, poolSuspended, poolResumed, poolOverloaded
     case tokenUnsigned, tokenExpired, headersTooLong, certificateRefused
 
     // About a topic, by its number.
-    case topicRefused, tokensRefused, topicRecovered
+    case topicRefused, tokensRefused, topicOverloaded, topicRecovered
 
     // About an app on a pool, by the number of the app's first topic there.
     case appParked, appUnparked, appCrowds
@@ -43,7 +43,7 @@ enum Notice: UInt8 {
         case .circuitHalfOpen, .circuitClosed: .circuitOpen
         case .poolResumed: .poolSuspended
         case .appUnparked: .appParked
-        case .tokensRefused, .topicRecovered: .topicRefused
+        case .tokensRefused, .topicOverloaded, .topicRecovered: .topicRefused
         case .pushesResumed: .pushesHeld
         case .storeWorks: .storeFailed
         case .storeHasCaughtUp: .storeIsBehind

@@ -31,6 +31,8 @@ public struct PoolFigures: Sendable, Equatable {
     public var tokenIssued: Int64?
     /// Pools whose key rests.
     public var resting = 0
+    /// Pools for which APNs has asked for a pause.
+    public var overloaded = 0
 
     public static let states: [PoolSnapshot.ConnectionState] = [
         .opening, .active, .reserve, .retiring, .draining, .suspected,
@@ -72,6 +74,7 @@ public struct PoolFigures: Sendable, Equatable {
         }
         if let issued = right.tokenIssued { sum.tokenIssued = min(issued, left.tokenIssued ?? issued) }
         sum.resting += right.resting
+        sum.overloaded += right.overloaded
         return sum
     }
 }

@@ -84,6 +84,11 @@ extension Shard {
             case .alert(let topic, let slot, let fault):
                 if fault == .tokens { counters.tokenStops += 1 }
                 warn(of: context.verdict, topic, slot, fault)
+            case .poolOverloaded(let pool):
+                notices.log(
+                    .warning, .poolOverloaded, of: Int(pool),
+                    "APNs asks for a pause (503 with Retry-After); the credential's pushes wait, except for alerts and probes",
+                    metadata: pools[Int(pool)].metadata())
             case .recovered(let topic):
                 notices.log(
                     .notice, .topicRecovered, of: Int(topic),
@@ -274,6 +279,11 @@ extension Shard {
             notices.log(
                 .error, .topicRefused, of: Int(topic),
                 "APNs refuses the credential or topic; the topic's pushes wait, except for single probes",
+                metadata: metadata)
+        case .overload:
+            notices.log(
+                .warning, .topicOverloaded, of: Int(topic),
+                "APNs asks for a pause (503 with Retry-After); the topic's pushes wait, except for single probes",
                 metadata: metadata)
         case .tokens:
             metadata["action"] =

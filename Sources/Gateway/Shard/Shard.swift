@@ -301,6 +301,9 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         snapshot.openConnections = pools.reduce(0) { $0 + $1.connections.openConnections }
         guard isDetailed else { return snapshot }
         for pool in pools { snapshot.credentials[pool.name] = pool.figures }
+        for pool in figures.overloadedPools where pools.indices.contains(Int(pool)) {
+            snapshot.credentials[pools[Int(pool)].name]?.pools.overloaded += 1
+        }
         snapshot.apps = metrics.snapshot()
         for (number, name) in plan.appNames.enumerated() {
             for pool in pools {
@@ -316,6 +319,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         snapshot.loops = [loop.usage()]
         snapshot.stoppedTopics = figures.stoppedTopics
         snapshot.pausedTopics = figures.pausedTopics
+        snapshot.overloadedTopics = figures.overloadedTopics
         return snapshot
     }
 }

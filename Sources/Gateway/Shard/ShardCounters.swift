@@ -60,6 +60,8 @@ public struct ShardCounters: Sendable, Equatable {
     public var brokenRules: [String: Int] = [:]
     /// Topics whose pushes wait because APNs refuses the credential, the topic or most device tokens.
     public var stoppedTopics = 0
+    /// Topics whose pushes wait because APNs has asked for a pause for them; the maximum of all shards.
+    public var overloadedTopics = 0
     /// Topics that operators have paused, in the environments that jobs name; the maximum of all shards.
     public var pausedTopics = 0
     /// Work of the loop; of several loops in the sum of several shards.
@@ -138,6 +140,7 @@ public struct ShardCounters: Sendable, Equatable {
         for (rule, count) in right.brokenRules { sum.brokenRules[rule, default: 0] += count }
         sum.stoppedTopics = max(left.stoppedTopics, right.stoppedTopics)
         sum.pausedTopics = max(left.pausedTopics, right.pausedTopics)
+        sum.overloadedTopics = max(left.overloadedTopics, right.overloadedTopics)
         sum.loops += right.loops
         sum.evictedDevices += right.evictedDevices
         sum.residentItems += right.residentItems

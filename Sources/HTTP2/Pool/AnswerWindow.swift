@@ -38,6 +38,32 @@ struct AnswerWindow: Sendable {
     }
 }
 
+/// Answers by app, while some show a server in trouble. Apps of a pool have topics of their own, and a server can fail for
+/// one of them alone. Errors of such an app say nothing about the pool, as long as another app has good answers.
+struct AppAnswers: Sendable {
+    private var windows: [UInt32: AnswerWindow] = [:]
+
+    /// Least number of answers that show whether an app is served.
+    private static let least = 5
+
+    /// True from an error until the last ten seconds have none.
+    var isWatching: Bool { !windows.isEmpty }
+
+    /// Counts an answer to an app's request.
+    mutating func note(_ app: UInt32, isError: Bool, now: UInt64) {
+        windows[app, default: AnswerWindow()].note(good: isError ? 0 : 1, errors: isError ? 1 : 0, now: now)
+    }
+
+    /// Returns the apps whose errors concern them alone, and forgets all windows when none has errors.
+    mutating func failingAlone(now: UInt64) -> Set<UInt32> {
+        for app in windows.keys { windows[app]!.note(good: 0, errors: 0, now: now) }
+        let failing = windows.filter { $0.value.isBad }
+        if !windows.values.contains(where: { $0.errors > 0 }) { windows.removeAll() }
+        let isServed = windows.values.contains { $0.all >= Self.least && $0.errors * 4 < $0.all }
+        return isServed ? Set(failing.keys) : []
+    }
+}
+
 /// Limits the requests in flight on a connection after the circuit was open because of errors. The limit starts low,
 /// doubles with each good window, and ends above ``last``.
 struct StreamRamp: Sendable, Equatable {

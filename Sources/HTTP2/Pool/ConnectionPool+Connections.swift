@@ -117,12 +117,33 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
             }
         }
         counters.unknown += unknown
+        if judgement.errors > 0 || appAnswers.isWatching {
+            judgement.leaveOut(errorsOfApps(in: events, now: now))
+        }
         judge(connection, judgement, unknown: unknown, now: now)
         if connection.isEnding { machine.ending(connection.number, now: now) }
         report(connection)
         delegate.pool(self, received: events, on: connection)
         delegate.poolHasCapacity(self)
         if !machine.actions.isEmpty { carryOut() }
+    }
+
+    /// Counts the answers of a read by app, and returns the number of errors that concern their apps alone.
+    private func errorsOfApps(in events: UnsafeBufferPointer<ClientEvent>, now: UInt64) -> Int {
+        var failed: [UInt32] = []
+        for event in events {
+            let isError: Bool
+            switch event.kind {
+            case .response: isError = Judgement.isError(status: event.status)
+            case .failed where event.isStreamError: isError = true
+            case .failed, .capacityChanged, .goAway, .pingAnswered: continue
+            }
+            let app = scheduler.lastApp(slot: event.tag)
+            appAnswers.note(app, isError: isError, now: now)
+            if isError { failed.append(app) }
+        }
+        let alone = appAnswers.failingAlone(now: now)
+        return alone.isEmpty ? 0 : failed.count { alone.contains($0) }
     }
 
     /// Answers of one read, and how they reflect on the server.
@@ -140,8 +161,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
 
         mutating func note(status: UInt16) {
             isAnswered = true
-            // APNs sends only 2xx, 4xx and 5xx: another sender answers in its place.
-            guard status / 100 == 2 || status / 100 == 4 else { return noteError() }
+            guard !Self.isError(status: status) else { return noteError() }
             good += 1
             last = 0
             if status != 403 && status != 429 && status != 421 { isAccepted = true }
@@ -151,6 +171,16 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
             errors += 1
             last += 1
         }
+
+        /// Leaves out errors that say nothing about the server.
+        mutating func leaveOut(_ others: Int) {
+            errors -= others
+            last = min(last, errors)
+        }
+
+        /// True when an answer shows a server in trouble. APNs sends only 2xx, 4xx and 5xx: another sender answers in its
+        /// place.
+        static func isError(status: UInt16) -> Bool { status / 100 != 2 && status / 100 != 4 }
     }
 
     /// Reports to the machine how a read reflects on the server.

@@ -104,6 +104,8 @@ public final class ConnectionPool {
     var lookups: [AddressLookup?]
     var knownAddresses = KnownAddresses()
     var addressOrder = AddressOrder()
+    /// Answers by app, for errors that concern one app alone.
+    var appAnswers = AppAnswers()
     var counters = PoolCounters()
     private var givenStopReason: String?
     private var isCarryingOut = false
