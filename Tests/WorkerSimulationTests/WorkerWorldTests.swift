@@ -46,6 +46,7 @@ import WorkerSimulation
         #expect(counts.faults > 10)
         #expect(counts.starts > 0)
         #expect(counts.promptChecks > 0, "no world is calm")
+        #expect((counts.parkings > 0) == mode.hasStore)
         let missing = Self.kinds.subtracting(counts.kinds.keys)
         #expect(missing.isEmpty, "the worlds reach no outcome \(missing.sorted())")
     }

@@ -15,6 +15,8 @@ struct LogWatch: LogHandler, @unchecked Sendable {
         case commitLeftOut
         /// Kafka takes a record in no form, and its partition waits for a restart of the worker.
         case partitionStopped
+        /// Pushes of an app beyond its share begin to wait in the store.
+        case parked
     }
 
     init(_ next: any LogHandler, seen: @escaping (Line) -> Void) {
@@ -51,6 +53,9 @@ struct LogWatch: LogHandler, @unchecked Sendable {
         }
         if event.level == .error, "\(event.message)".hasPrefix("a partition stopped") {
             seen(.partitionStopped)
+        }
+        if event.level == .warning, "\(event.message)".hasSuffix("its pushes wait in the store") {
+            seen(.parked)
         }
         if event.level >= next.logLevel { next.log(event: event) }
     }

@@ -16,6 +16,8 @@ final class RequestAuditor {
     private var devicePauses: [Address: Pause] = [:]
     private var poolPauses: [WorkerRun: Pause] = [:]
     private var topicStops: [TopicOfRun: Pause] = [:]
+    /// Nanoseconds at which APNs last accepted a push of a topic.
+    private var served: [TopicOfRun: UInt64] = [:]
     /// Nanoseconds until which no request of a worker arrives, because APNs has counted too many provider tokens.
     private var rests: [WorkerRun: Pause] = [:]
     /// First requests of a calm world's pushes that were checked.
@@ -322,6 +324,7 @@ final class RequestAuditor {
         let topic = TopicOfRun(run: attempt.run, topic: attempt.topic)
         switch answer {
         case .accepted:
+            served[topic] = now
             end(&devicePauses[address, default: .none(attempt)])
             end(&poolPauses[attempt.run, default: .none(attempt)])
             end(&topicStops[topic, default: .none(attempt)])
@@ -334,7 +337,7 @@ final class RequestAuditor {
             if reason == "TooManyRequests", wait > 0 {
                 begin(&devicePauses[address, default: .none(attempt)], attempt, wait)
             }
-            if reason == "ServiceUnavailable", wait > 0 { pausePool(job, attempt, wait) }
+            if reason == "ServiceUnavailable", wait > 0 { pause(topic, job, attempt, wait) }
             if reason == "BadDeviceToken" || reason == "DeviceTokenNotForTopic" {
                 wrongTokens[TopicOfRun(run: attempt.run, topic: job.topic), default: 0] += 1
             }
@@ -359,6 +362,19 @@ final class RequestAuditor {
     private func end(_ pause: inout Pause) {
         pause.endedAt = now
         if now > pause.cause.answeredAt + Self.transport { pause.until = 0 } else { pause.isSure = false }
+    }
+
+    /// APNs asks for a pause. It concerns the topic while APNs accepts pushes of another one, and otherwise the pool.
+    private func pause(
+        _ topic: TopicOfRun, _ job: WorkerJob, _ attempt: WorkerJob.Attempt, _ seconds: Int
+    ) {
+        let others = served.filter { $0.key.run == topic.run && $0.key.topic != topic.topic }.values
+        guard others.contains(where: { now < $0 + 10 * Self.second + Self.transport }) else {
+            return pausePool(job, attempt, seconds)
+        }
+        // The worker has surely read an answer that is neither new nor old.
+        let isSure = others.contains { now > $0 + Self.transport && now < $0 + 9 * Self.second }
+        if isSure { begin(&topicStops[topic, default: .none(attempt)], attempt, seconds) }
     }
 
     private func pausePool(_ job: WorkerJob, _ attempt: WorkerJob.Attempt, _ seconds: Int) {

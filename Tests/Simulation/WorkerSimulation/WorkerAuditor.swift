@@ -43,6 +43,8 @@ final class WorkerAuditor {
     private(set) var repeatedPushes = 0
     private(set) var repeatedOutcomes = 0
     private(set) var outcomes = 0
+    /// Log lines on apps whose pushes beyond their share are parked.
+    private(set) var parkings = 0
     var promptChecks: Int { requests.promptChecks }
     /// Outcomes by kind and cause.
     private(set) var kinds: [String: Int] = [:]
@@ -175,6 +177,7 @@ final class WorkerAuditor {
         case .catchUpCut(let partition, let readTo): newest.catchUpCut(partition, readTo: readTo)
         case .commitLeftOut, .partitionStopped:
             hostDisturbances[host].add(at: scheduler.now, nanoseconds: 0, forgets: false)
+        case .parked: parkings += 1
         }
     }
 

@@ -140,10 +140,9 @@ final class WorkerOperators: @unchecked Sendable {
 
     private func begin(on worker: Worker, of process: SimulatedProcess) -> FaultScene.Effect? {
         guard pause == nil else { return nil }
+        let topic = PauseScope.topic(WorkerService.topics[0])
         let scope = scene.choose(
-            [
-                .all, .app("news"), .topic(WorkerService.topics[0]), .credential("team"),
-            ] as [PauseScope])
+            [.all, scene.scenario.apps.count == 1 ? .app("app0") : topic, topic, .credential("team")])
         scene.note("an operator pauses \(scope) on \(process.name)")
         pause = Pause(scope: scope, process: scene.scenario.mode.hasStore ? nil : process)
         change(worker, scope, isPaused: true) { [unowned self] isKept in

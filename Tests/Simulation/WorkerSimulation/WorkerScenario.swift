@@ -62,8 +62,19 @@ struct WorkerScenario {
     var deliveryTimeout: Int?
     /// True in a world without faults, bad answers, events and small limits. A push waits for slow answers alone.
     var isCalm = false
+    /// Apps of the service: one with all topics, or one for each topic.
+    var apps = [App(topics: WorkerService.topics)]
     /// Bounds of workers, many of them much smaller than in production.
     var bounds = WorkerBounds()
+
+    struct App {
+        var topics: [String]
+        var weight = 1
+        /// Pushes per second of a worker; nil: no limit.
+        var ratePerSecond: Double?
+        /// Pushes in flight of a worker; nil: no limit.
+        var maxInFlight: Int?
+    }
 
     /// Seconds that a push or a report of a device counts at most.
     static let longestLife: Int64 = 1800
@@ -148,5 +159,14 @@ struct WorkerScenario {
             pace = UInt64(draw(600...1500)) * 1_000_000
         }
         bounds.recordsPerTurn = recordsPerTurn
+        guard draw(0...2) > 0 else { return }
+        apps = WorkerService.topics.map { App(topics: [$0], weight: draw(0...1) == 0 ? 1 : draw(1...20)) }
+        guard !isCalm else { return }
+        // One app in trouble of its own beside the others.
+        switch draw(0...2) {
+        case 0: apps[0].ratePerSecond = Double(draw(2...20))
+        case 1: apps[0].maxInFlight = shards * draw(1...2)
+        default: break
+        }
     }
 }

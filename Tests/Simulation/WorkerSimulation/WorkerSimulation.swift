@@ -57,6 +57,8 @@ public struct WorkerCounts: Sendable {
     public var faults = 0
     /// Pushes of calm worlds whose first request was checked for its promptness.
     public var promptChecks = 0
+    /// Times that pushes of an app beyond its share were parked.
+    public var parkings = 0
     /// Outcomes by kind and cause.
     public var kinds: [String: Int] = [:]
 
@@ -73,6 +75,7 @@ public struct WorkerCounts: Sendable {
         starts += other.starts
         faults += other.faults
         promptChecks += other.promptChecks
+        parkings += other.parkings
         kinds.merge(other.kinds, uniquingKeysWith: +)
     }
 }

@@ -120,11 +120,12 @@ final class WorkerWorld {
                     name: "team",
                     kind: .token(keyFile: files.key(of: host), keyID: "ABC123DEFG", teamID: "DEF123GHIJ"))
             ],
-            apps: [
+            apps: scenario.apps.enumerated().map { number, app in
                 .init(
-                    name: "news", topics: WorkerService.topics, credentials: ["team"],
+                    name: "app\(number)", topics: app.topics, credentials: ["team"], weight: app.weight,
+                    ratePerSecond: app.ratePerSecond, maxInFlight: app.maxInFlight,
                     coalesceWindow: .milliseconds(scenario.coalesceWindow), supersede: [.liveActivity])
-            ])
+            })
         configuration.delivery.shards = scenario.shards
         configuration.delivery.maxInFlight = scenario.maxInFlight
         if let bytes = scenario.maxInFlightBytes { configuration.delivery.maxInFlightBytes = bytes }
@@ -178,6 +179,7 @@ final class WorkerWorld {
         counts.repeatedOutcomes = auditor.repeatedOutcomes
         counts.repeatedPushes = auditor.repeatedPushes
         counts.promptChecks = auditor.promptChecks
+        counts.parkings = auditor.parkings
         counts.kinds = auditor.kinds
         return counts
     }
