@@ -242,7 +242,12 @@ extension Configuration {
                     "purge-after", .seconds(1)...minutes(30 * 24 * 60), default: defaults.purgeAfter,
                     help:
                         "time after an `erase` within which rewriting the store's files begins, which removes the bytes"
-                ))
+                ),
+                parkedLimit: section.integer(
+                    "parked-limit", 0...1_000_000_000, default: defaults.parkedLimit,
+                    help:
+                        "most pushes of an app that wait in the store because they exceed the app's share; beyond it they hold up those of other apps"
+                )!)
         }
         return isThere ? store : nil
     }

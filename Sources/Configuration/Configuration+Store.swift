@@ -20,6 +20,8 @@ extension Configuration {
         public var encryption: Encryption?
         /// Longest time between an erasure and the begin of the purge that removes its bytes from the disk.
         public var purgeAfter: Duration
+        /// Most pushes of an app, with one credential, that the store has beyond the app's share of the worker.
+        public var parkedLimit: Int
 
         /// A setting that is `on` or `off`.
         public enum Switch: String, CaseIterable, Sendable {
@@ -48,7 +50,7 @@ extension Configuration {
             directory: String, after: Duration = .seconds(30), cacheBytes: Int = 64 << 20,
             writeBufferBytes: Int = 128 << 20, changelog: Switch = .on, transactions: Switch = .on,
             transactionInterval: Duration = .milliseconds(200), encryption: Encryption? = nil,
-            purgeAfter: Duration = .seconds(86_400)
+            purgeAfter: Duration = .seconds(86_400), parkedLimit: Int = 1_000_000
         ) {
             self.directory = directory
             self.after = after
@@ -59,6 +61,7 @@ extension Configuration {
             self.transactionInterval = transactionInterval
             self.encryption = encryption
             self.purgeAfter = purgeAfter
+            self.parkedLimit = parkedLimit
         }
     }
 }

@@ -195,6 +195,32 @@ struct BudgetTests {
         #expect(!inMemory(harness, "b").contains("b0"))
     }
 
+    /// At the limit the tenant's pushes stay in memory.
+    @Test func storeHasABoundForEachTenant() {
+        var harness = DeliveryHarness {
+            $0.storeIsDurable = true
+            $0.capacity = 256
+            $0.parkedPushes = 30
+        }
+        harness.machine.setTenant(1, ofTopic: 0, weight: 1, isLimited: false)
+        harness.machine.setTenant(2, ofTopic: 1, weight: 1, isLimited: false)
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        pass(&harness, seconds: 4)
+        push(&harness, Self.names("c", 0..<5), topic: 1)
+        pass(&harness, seconds: 1)
+        #expect(inMemory(harness, "c").isEmpty && inMemory(harness, "b").count == 10)
+        push(&harness, Self.names("d", 0..<30), topic: 1)
+        #expect(harness.state("d0") == .waiting && harness.state("d29") == .waiting)
+        harness.others.removeAll()
+        pass(&harness, seconds: 2)
+        #expect(inMemory(harness, "d").count == 30)
+        #expect(harness.others.contains { if case .crowds(topic: 1, _) = $0 { true } else { false } })
+        // A partition that ends takes its pushes along.
+        harness.machine.end(partition: 0)
+        pass(&harness, seconds: 2)
+        #expect(inMemory(harness, "d").isEmpty)
+    }
+
     // MARK: Return
 
     @Test func parkedPushesReturnAsTheTenantEndsOthers() {

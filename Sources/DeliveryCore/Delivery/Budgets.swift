@@ -21,6 +21,8 @@ struct Budgets {
         /// Pushes in memory at the last count, without those that wait for the store to take them. Pushes that have
         /// arrived since are counted while the tenant is parked.
         var resident = 0
+        /// Pushes that the store alone has with their topics, at the last count, as far as this machine knows.
+        var kept = 0
         /// Pushes that have ended, at the last two samples.
         var ended = (before: 0, last: 0)
         /// Time at which a push of the tenant was last seen, in nanoseconds of the monotonic clock; 0: never.
@@ -30,6 +32,15 @@ struct Budgets {
     }
 
     var tenants: [Tenant] = []
+    /// Pushes that the store alone has with their topics, by partition and topic: those that this machine has evicted, less
+    /// those that it has restored.
+    private var kept: [Place: Int] = [:]
+
+    private struct Place: Hashable {
+        var partition: UInt16
+        var topic: UInt16
+    }
+
     /// Times of the last two samples, in nanoseconds of the monotonic clock.
     private var sampled: (before: UInt64, last: UInt64) = (0, 0)
     /// Room of the shard at the last shortage, in pushes.
@@ -72,12 +83,28 @@ struct Budgets {
     }
 
     /// Takes a count of the tenants' pushes in memory.
-    mutating func count(_ resident: [Int], at now: UInt64) {
+    /// - Parameter tenant: returns the index of a topic's tenant.
+    mutating func count(_ resident: [Int], at now: UInt64, tenant: (UInt16) -> UInt16) {
         nextCount = now &+ Self.countInterval
         for index in tenants.indices {
             tenants[index].resident = resident[index]
+            tenants[index].kept = 0
             if resident[index] > 0 { tenants[index].seen = now }
         }
+        for (place, count) in kept { tenants[Int(tenant(place.topic))].kept += count }
+    }
+
+    /// Counts a push that leaves memory or returns, and that the store has with its topic.
+    mutating func keeps(_ change: Int, partition: UInt16, topic: UInt16) {
+        let place = Place(partition: partition, topic: topic)
+        // Pushes of an earlier worker return, too.
+        let left = (kept[place] ?? 0) + change
+        kept[place] = left > 0 ? left : nil
+    }
+
+    /// Forgets the pushes of a partition that has ended.
+    mutating func forget(partition: UInt16) {
+        kept = kept.filter { $0.key.partition != partition }
     }
 
     private func isActive(_ tenant: Int, at now: UInt64) -> Bool {

@@ -29,6 +29,8 @@ public struct DeliveryLimits: Sendable {
     public var returning: Int
     /// Wait above which an item is handed to the store, in milliseconds.
     public var storeAfterMilliseconds: Int64
+    /// Most pushes of a tenant that the store has with their topic. Beyond it nothing of the tenant is parked.
+    public var parkedPushes = 1_000_000
     /// True when the store answers once an item is durable; the item's offset counts as complete then. Otherwise the
     /// store only holds items to hand out again, and the offset waits for the outcome.
     public var storeIsDurable: Bool

@@ -175,7 +175,10 @@ extension DeliveryMachine {
         item.pointee.storeVersion = UInt32(truncatingIfNeeded: progress.storeVersion)
         item.pointee.storedDue = Self.seconds(progress.dueMilliseconds)
         item.pointee.isStoredSuspended = progress.wait == .suspended
-        if progress.wait == .suspended { parkedReturned(item.pointee.topic, at: now) }
+        if progress.wait == .suspended, case .restored = arrival {
+            budgets.keeps(-1, partition: item.pointee.partition, topic: item.pointee.topic)
+            parkedReturned(item.pointee.topic, at: now)
+        }
         if progress.isAccepted { item.pointee.flags.insert(.accepted) }
         if progress.isStored { item.pointee.flags.insert(.stored) }
         if progress.isOffsetDone { item.pointee.flags.insert(.offsetDone) }

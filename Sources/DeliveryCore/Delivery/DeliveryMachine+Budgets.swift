@@ -69,6 +69,7 @@ extension DeliveryMachine {
         let circuit = circuits[Int(item.pointee.topic)]
         guard circuit.isParked, !item.pointee.isOrdered, circuit.probe != slot else { return false }
         let tenant = Int(circuit.tenant)
+        guard budgets.tenants[tenant].kept < limits.parkedPushes else { return false }
         let hasRoom =
             budgets.tenants[tenant].resident < budgets.share(tenant, at: now.monotonicNanoseconds)
         guard hasRoom, item.pointee.flags.contains(.offsetDone) || item.pointee.priority == .immediate else {
@@ -95,7 +96,7 @@ extension DeliveryMachine {
             default: resident[Int(circuits[Int(items[slot].topic)].tenant)] += 1
             }
         }
-        budgets.count(resident, at: now.monotonicNanoseconds)
+        budgets.count(resident, at: now.monotonicNanoseconds) { circuits[Int($0)].tenant }
     }
 
     private func topics(of tenant: Int) -> [Int] { circuits.indices.filter { circuits[$0].tenant == tenant } }
@@ -103,7 +104,7 @@ extension DeliveryMachine {
     /// Parks a tenant's pushes beyond its share: those of lower priority beyond half of it, the newest first. Pushes
     /// between two attempts are only handed to the store, which brings them back in their time.
     private mutating func park(_ tenant: Int, _ share: Int, at now: DeliveryTime) {
-        guard limits.storeIsDurable else {
+        guard limits.storeIsDurable, budgets.tenants[tenant].kept < limits.parkedPushes else {
             budgets.tenants[tenant].isCrowding = true
             return actions.append(
                 .crowds(topic: UInt16(topics(of: tenant)[0]), pushes: budgets.tenants[tenant].resident))

@@ -181,6 +181,9 @@ extension DeliveryMachine {
             if isOnline, items[Int(slot)].state == .held { actions.append(.awaitsTurn(slot)) }
             withdraw(slot)
             if openCircuits > 0 { probeLeft(slot) }
+            if items[Int(slot)].isStoredSuspended {
+                budgets.keeps(1, partition: items[Int(slot)].partition, topic: items[Int(slot)].topic)
+            }
             unlink(slot)
             setState(slot, .finished)
             milestones.evicted += 1

@@ -163,7 +163,10 @@ extension DeliveryMachine {
     }
 
     /// Ends a partition, of which no item is left but those in flight.
-    public mutating func end(partition: UInt16) { catchingUp.remove(partition) }
+    public mutating func end(partition: UInt16) {
+        catchingUp.remove(partition)
+        budgets.forget(partition: partition)
+    }
 
     /// Drops items that aren't in flight: those of a revoked partition, or all items when `partition` is nil, to
     /// drain. Kafka or the store still has these items. Items in flight get their outcomes, or are dropped when they

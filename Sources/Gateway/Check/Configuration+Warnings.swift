@@ -28,6 +28,17 @@ extension Configuration {
                         + "app's, because APNs refuses an unknown one")
             }
         }
-        return unused + topics
+        return unused + topics + sharing(warning)
+    }
+
+    /// Warns of apps that share a worker without a store.
+    private func sharing(_ warning: (String, String) -> ConfigurationProblem) -> [ConfigurationProblem] {
+        guard store == nil, apps.reduce(0, { $0 + $1.credentials.count }) > 1 else { return [] }
+        return [
+            warning(
+                "apps",
+                "several apps or environments share the worker without a store, so that one that can't send holds up the "
+                    + "others; add `store`, or run workers for each")
+        ]
     }
 }

@@ -112,8 +112,8 @@ extension Shard {
                 notices.log(
                     .warning, .appCrowds, of: Int(topic),
                     """
-                    an app takes more than its share of the worker and can't send as fast; without a store its pushes \
-                    hold up those of other apps
+                    an app takes more than its share of the worker and can't send as fast; its pushes hold up those of \
+                    other apps, because there is no store, or the app is at store.parked-limit
                     """,
                     metadata: tenant(ofTopic: topic, pushes: pushes))
             }

@@ -127,7 +127,7 @@ struct CredentialPoolPlanner {
     /// Returns one shard's limits and retry settings. The worker's rates and tables are shared out evenly.
     func limits(capacity: Int) throws(WorkerError) -> DeliveryLimits {
         let delivery = configuration.delivery
-        return DeliveryLimits(
+        var limits = DeliveryLimits(
             capacity: capacity, pendingPerDevice: delivery.maxPendingPerDevice,
             inFlightPerDevice: delivery.maxInFlightPerDevice,
             knownDevices: max(1, delivery.knownDevices / delivery.shards),
@@ -138,6 +138,8 @@ struct CredentialPoolPlanner {
             returnBurst: max(1, min(100, delivery.returnRate / delivery.shards)),
             storeAfterMilliseconds: configuration.store.map { Int64($0.after / .milliseconds(1)) } ?? 30_000,
             storeIsDurable: configuration.store != nil)
+        if let store = configuration.store { limits.parkedPushes = store.parkedLimit / delivery.shards }
+        return limits
     }
 
     /// Returns the windows in milliseconds, by an app's number.
