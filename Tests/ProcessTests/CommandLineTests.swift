@@ -95,6 +95,19 @@ struct CommandLineTests {
                 ! \(odd):5:13: apps[0].topics: `com.example.my_news` has an underscore, which Apple documents for no bundle identifier
                 ! \(odd):5:13: apps[0].topics: no job can have the topic `com..example`: write a bundle identifier, parts joined by single periods, of at most 255 bytes
                 """)
+        let apps = """
+            kafka: {bootstrap-servers: "a:1"}
+            credentials: {team: {type: token, key-file: team.p8, key-id: ABC123DEFG, team-id: DEF123GHIJ}}
+            apps:
+              - {name: news, topics: [com.example.news], credential: team}
+              - {name: mail, topics: [com.example.mail], credential: team}
+
+            """
+        let shared = try sluice("config", "check", directory.write(apps, to: "shared.yaml"))
+        #expect(shared.standardOutput.contains("apps: several apps or environments share the worker"), "\(shared)")
+        let stored = try sluice(
+            "config", "check", directory.write(apps + "store: {directory: store}\n", to: "stored.yaml"))
+        #expect(stored.exit == .status(0) && !stored.standardOutput.contains("! "), "\(stored)")
         try directory.write("short\n", to: "token")
         let short = try sluice("config", "check", right, environment: commands)
         #expect(short.exit == .status(78))
