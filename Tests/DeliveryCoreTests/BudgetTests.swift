@@ -13,6 +13,7 @@ struct BudgetTests {
         var harness = DeliveryHarness {
             $0.storeIsDurable = isDurable
             $0.capacity = 256
+            $0.room = Self.room
         }
         harness.machine.setTenant(1, ofTopic: 0, weight: weight, isLimited: false)
         harness.machine.setTenant(2, ofTopic: 1, weight: 1, isLimited: isLimited)
@@ -45,7 +46,7 @@ struct BudgetTests {
             for slot in sent where harness.machine.beginAttempt(slot, at: harness.now) {
                 harness.accept(slot)
             }
-            if presses, step % 10 == 9 {
+            if presses, step % 5 == 4 {
                 harness.machine.makeRoom(pushes: Self.room, at: harness.now)
                 harness.drain()
             }
@@ -134,7 +135,7 @@ struct BudgetTests {
         push(&harness, Self.names("b", 0..<35), topic: 1)
         for _ in 0..<40 {
             harness.pass(milliseconds: 100)
-            harness.machine.makeRoom(pushes: Self.room, at: harness.now)
+            harness.machine.makeRoom(pushes: Self.room / 2, at: harness.now)
             harness.drain()
         }
         #expect(harness.machine.tenantsOverShare == [] && inMemory(harness, "b").count == 35)
@@ -200,6 +201,7 @@ struct BudgetTests {
         var harness = DeliveryHarness {
             $0.storeIsDurable = true
             $0.capacity = 256
+            $0.room = Self.room
             $0.parkedPushes = 30
         }
         harness.machine.setTenant(1, ofTopic: 0, weight: 1, isLimited: false)
@@ -219,6 +221,69 @@ struct BudgetTests {
         harness.machine.end(partition: 0)
         pass(&harness, seconds: 2)
         #expect(inMemory(harness, "d").isEmpty)
+    }
+
+    /// A topic that is first seen while its tenant is parked is parked, too.
+    @Test func topicOfAParkedTenantIsParkedFromItsFirstPushOn() {
+        var harness = harness()
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        pass(&harness, seconds: 4)
+        harness.machine.setTenant(2, ofTopic: 2, weight: 1, isLimited: false)
+        push(&harness, ["watch"], topic: 2)
+        #expect(harness.state("watch") == .topicCircuitOpen)
+        #expect(harness.others.contains(.suspended(topic: 2)))
+        for _ in 0..<60 {
+            for slot in harness.queue where harness.machine.info(slot).topic != 0 {
+                harness.queue.removeAll { $0 == slot }
+                let begins = harness.machine.beginAttempt(slot, at: harness.now)
+                if begins { harness.accept(slot) }
+            }
+            pass(&harness, seconds: 1, presses: false)
+            _ = restoreWanted(&harness)
+        }
+        #expect(harness.machine.tenantsOverShare == [])
+        harness.push("late", device: "late") { $0.topic = 2 }
+        let late = harness.names.first { $0.value == "late" }!.key
+        harness.queue.removeAll { $0 == late }
+        let begins = harness.machine.beginAttempt(late, at: harness.now)
+        #expect(begins)
+        harness.answer(late, .topicDisallowed)
+        #expect(harness.machine.stoppedTopics == 1)
+    }
+
+    /// A tenant that has sent well and gets many pushes at once is only busy.
+    @Test func burstParksNothing() {
+        var harness = harness()
+        pass(&harness, seconds: 2)
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        for _ in 0..<3 {
+            for slot in harness.queue.prefix(12) {
+                harness.begin()
+                harness.accept(slot)
+            }
+            pass(&harness, seconds: 1)
+        }
+        #expect(!harness.others.contains { if case .parked = $0 { true } else { false } })
+    }
+
+    /// Priority 10 that arrives without end leaves a part of the share to others.
+    @Test func lowerPrioritiesReturnBesideUrgentOnes() {
+        var harness = harness()
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        pass(&harness, seconds: 4)
+        var accepted = 0
+        for round in 0..<40 {
+            push(&harness, ["u\(round)"], topic: 1, .immediate)
+            if let slot = harness.queue.first(where: { harness.names[$0]!.hasPrefix("b") }) {
+                harness.queue.removeAll { $0 == slot }
+                let begins = harness.machine.beginAttempt(slot, at: harness.now)
+                if begins { harness.accept(slot) }
+                accepted += 1
+            }
+            pass(&harness, seconds: 1)
+            _ = restoreWanted(&harness)
+        }
+        #expect(accepted == 35)
     }
 
     // MARK: Return
@@ -276,15 +341,17 @@ struct BudgetTests {
     /// Requests without an answer leave a quarter of the room to the other pools.
     @Test func poolsLeaveRoomForOthersInFlight() {
         var harness = harness()
-        let before = harness.machine.flightRoom(1_000_000)
+        let before = harness.machine.flightRoom(1_000_000, at: harness.now)
         #expect(before > 1_000_000)
         harness.machine.makeRoom(pushes: Self.room, at: harness.now)
         harness.drain()
-        let empty = harness.machine.flightRoom(0)
+        let empty = harness.machine.flightRoom(0, at: harness.now)
         #expect(empty == 3 * Self.room)
         push(&harness, Self.names("b", 0..<40), topic: 1)
         for _ in 0..<30 { harness.begin() }
-        let (own, other) = (harness.machine.flightRoom(30), harness.machine.flightRoom(0))
+        let (own, other) = (
+            harness.machine.flightRoom(30, at: harness.now), harness.machine.flightRoom(0, at: harness.now)
+        )
         #expect(own <= 0 && other == 30)
     }
 }

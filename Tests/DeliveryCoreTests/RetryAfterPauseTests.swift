@@ -55,6 +55,29 @@ struct RetryAfterPauseTests {
         #expect(harness.others.contains(.recovered(topic: 1)))
     }
 
+    /// A probe that is answered 500 shows no recovery, so that the next one waits as long.
+    @Test func probesOfAnOverloadedTopicFollowAtGrowingIntervals() {
+        var harness = DeliveryHarness()
+        harness.push("a", device: "a")
+        for name in ["b", "b2", "b3", "b4"] { harness.push(name, device: name) { $0.topic = 1 } }
+        harness.accept(harness.begin()!)
+        harness.answer(harness.begin()!, .serviceUnavailable, retryAfter: 60_000)
+        for _ in 0..<3 { harness.begin() }
+        harness.pass(milliseconds: 1000)
+        harness.answer(harness.begin()!, .internalServerError)
+        harness.pass(milliseconds: 1999)
+        #expect(harness.waiting.isEmpty)
+        harness.pass(milliseconds: 1)
+        #expect(harness.waiting == ["b3"])
+        harness.fail(harness.begin()!, processed: true)
+        harness.pass(milliseconds: 3999)
+        #expect(harness.waiting.isEmpty)
+        // A refusal is graver: a person has to know.
+        harness.pass(milliseconds: 1)
+        harness.answer(harness.begin()!, .topicDisallowed)
+        #expect(harness.machine.stoppedTopics == 1 && harness.machine.milestones.stops == 1)
+    }
+
     /// The other topic's last accepted push was too long ago to show anything.
     @Test func pauseConcernsThePoolWhenNoOtherTopicIsServed() {
         var harness = DeliveryHarness()

@@ -104,7 +104,9 @@ struct CommandLineTests {
 
             """
         let shared = try sluice("config", "check", directory.write(apps, to: "shared.yaml"))
-        #expect(shared.standardOutput.contains("apps: several apps or environments share the worker"), "\(shared)")
+        #expect(
+            shared.standardOutput.contains("apps: several apps or environments share the worker"), "\(shared)"
+        )
         let stored = try sluice(
             "config", "check", directory.write(apps + "store: {directory: store}\n", to: "stored.yaml"))
         #expect(stored.exit == .status(0) && !stored.standardOutput.contains("! "), "\(stored)")

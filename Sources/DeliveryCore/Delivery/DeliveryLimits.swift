@@ -31,6 +31,10 @@ public struct DeliveryLimits: Sendable {
     public var storeAfterMilliseconds: Int64
     /// Most pushes of a tenant that the store has with their topic. Beyond it nothing of the tenant is parked.
     public var parkedPushes = 1_000_000
+    /// Pushes that tenants share: most that the worker has in memory, by shard.
+    public var room = 1 << 30
+    /// Most pushes in memory that have returned from the store.
+    public var restoredPushes = 1 << 30
     /// True when the store answers once an item is durable; the item's offset counts as complete then. Otherwise the
     /// store only holds items to hand out again, and the offset waits for the outcome.
     public var storeIsDurable: Bool

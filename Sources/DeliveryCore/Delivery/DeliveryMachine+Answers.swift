@@ -49,13 +49,15 @@ extension DeliveryMachine {
         let isProbe = openCircuits > 0 && isProbe(slot)
         let isSuspect = answer.reason.suspectsConfigurationInBursts
         let endsToken = answer.reason == .unregistered || answer.reason == .expiredToken
-        let device = leaveStream(slot, isSuspect ? .wrong : endsToken ? .right : .unknown)
+        let device = leaveStream(slot, isSuspect ? .wrong : .right)
         let isBurst = isSuspect && circuits[Int(topic)].holdsWrongTokens
         if item.pointee.isOrdered, answer.class == .configuration {
             // Broadcasts don't wait for a person, because the store can't keep them, and waiting holds their partition.
             if isProbe { circuitFailed(slot, .refusal, at: now) }
             countFailure(slot)
-            retry(slot, .answered(.job), at: now)
+            // The refusal of a key may be mistaken, and another key may take over.
+            let mayPass = answer.reason.refusesKey && item.pointee.failures <= Self.refusalsOfBroadcast
+            retry(slot, .answered(mayPass ? .later : .job), at: now)
         } else if answer.class == .configuration || isBurst {
             // The topic's pushes stop, including this push, which doesn't count as a failed attempt.
             circuitFailed(slot, isBurst ? .tokens : .refusal, at: now)
@@ -68,6 +70,7 @@ extension DeliveryMachine {
             }
         } else {
             let recovers = openCircuits > 0 && circuits[Int(topic)].recovers(after: answer, isProbe: isProbe)
+            if isProbe, !recovers { probeFailed(slot, at: now) }
             let wait = patience(answer, slot, device, at: now)
             if endsToken {
                 // Comes first so that the items blocked behind this item end with the others.
@@ -85,6 +88,15 @@ extension DeliveryMachine {
             if recovers { circuitRecovered(topic: topic, at: now) }
         }
         releaseDeviceLimited(device, at: now)
+    }
+
+    /// Refused keys after which a broadcast ends.
+    private static let refusalsOfBroadcast = 3
+
+    /// Waits before the next probe of an overloaded topic, because this one shows no recovery.
+    private mutating func probeFailed(_ slot: UInt32, at now: DeliveryTime) {
+        guard circuits[Int(items[Int(slot)].topic)].fault == .overload else { return }
+        circuitFailed(slot, .overload, at: now)
     }
 
     /// Returns the wait that the answer asks for, in milliseconds. A wait for a device or a whole pool is recorded
@@ -132,7 +144,9 @@ extension DeliveryMachine {
     /// stream was refused, or lies above GOAWAY's last stream (RFC 9113 §6.8, §8.7).
     public mutating func failed(_ slot: UInt32, processed: Bool, at now: DeliveryTime) {
         let item = items + Int(slot)
-        let device = leaveStream(slot)
+        if openCircuits > 0, isProbe(slot) { probeFailed(slot, at: now) }
+        // An answer may be lost more often for good tokens.
+        let device = leaveStream(slot, processed ? .right : .unknown)
         if processed {
             countFailure(slot)
             retry(slot, .unknownOutcome(item.pointee.duplicates), at: now)

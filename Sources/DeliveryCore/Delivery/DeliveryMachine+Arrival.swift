@@ -30,6 +30,7 @@ extension DeliveryMachine {
         _ facts: PushFacts, _ progress: ItemProgress, at now: DeliveryTime
     ) -> Admission {
         follow(progress.storeVersion)
+        if progress.wait == .suspended { keptReturned(facts, at: now) }
         return admit(facts, .restored(progress), at: now)
     }
 
@@ -175,10 +176,6 @@ extension DeliveryMachine {
         item.pointee.storeVersion = UInt32(truncatingIfNeeded: progress.storeVersion)
         item.pointee.storedDue = Self.seconds(progress.dueMilliseconds)
         item.pointee.isStoredSuspended = progress.wait == .suspended
-        if progress.wait == .suspended, case .restored = arrival {
-            budgets.keeps(-1, partition: item.pointee.partition, topic: item.pointee.topic)
-            parkedReturned(item.pointee.topic, at: now)
-        }
         if progress.isAccepted { item.pointee.flags.insert(.accepted) }
         if progress.isStored { item.pointee.flags.insert(.stored) }
         if progress.isOffsetDone { item.pointee.flags.insert(.offsetDone) }

@@ -52,7 +52,7 @@ public struct DeliveryMachine: ~Copyable {
     var circuits: [TopicCircuit] = []
     /// Circuits for which arriving pushes may have to wait.
     var openCircuits = 0
-    var budgets = Budgets()
+    var budgets: Budgets
     /// Holds by a 503 with `Retry-After`, by pool.
     var poolPauses: [RetryAfterPause] = []
     /// Holds that had not ended at the last check.
@@ -91,6 +91,7 @@ public struct DeliveryMachine: ~Copyable {
     /// - Parameter seed: seed of the jitter.
     public init(limits: DeliveryLimits, seed: UInt64) {
         self.limits = limits
+        budgets = Budgets(room: limits.room)
         items = allocateLines(capacity: limits.capacity)
         freeSlots = .allocate(capacity: limits.capacity)
         expected.initialize(repeating: 0, count: 8)

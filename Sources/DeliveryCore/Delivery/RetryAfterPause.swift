@@ -85,11 +85,9 @@ extension DeliveryMachine {
     /// Stops a topic because the server has asked for a pause. Single pushes probe, as in a pool's pause.
     mutating func overloaded(_ slot: UInt32, milliseconds: Int64, at now: DeliveryTime) {
         let topic = Int(items[Int(slot)].topic)
-        let wasOpen = circuits[topic].state == .open
         circuitFailed(slot, .overload, at: now)
-        guard !wasOpen, circuits[topic].state == .open, circuits[topic].fault == .overload else { return }
-        let interval = ExponentialBackoff.configuration.window(attempt: circuits[topic].failures)
-        circuits[topic].until = now.monotonic(inMilliseconds: min(milliseconds, interval))
+        guard circuits[topic].state == .open, circuits[topic].fault == .overload else { return }
+        circuits[topic].until = min(circuits[topic].until, now.monotonic(inMilliseconds: milliseconds))
     }
 
     /// Pauses the pool because the server has asked for a pause.
@@ -118,6 +116,13 @@ extension DeliveryMachine {
         growPauses(to: pool)
         if poolPauses[Int(pool)].isNone { pausedPools += 1 }
         poolPauses[Int(pool)].restUntil = max(poolPauses[Int(pool)].restUntil, until)
+    }
+
+    /// Ends a pool's rest, because another key serves.
+    public mutating func endRest(_ pool: UInt16) {
+        guard Int(pool) < poolPauses.count, poolPauses[Int(pool)].restUntil != 0 else { return }
+        poolPauses[Int(pool)].restUntil = 0
+        if poolPauses[Int(pool)].isNone { pausedPools -= 1 }
     }
 
     /// Makes room for the pool's pause.

@@ -8,7 +8,7 @@
 ///     wrong token ──▶ most tokens are wrong, when a round has 20 wrong tokens and no other push,
 ///                     or 40 more wrong tokens than other pushes
 ///
-/// A push whose end shows nothing about its token leaves its round. The conditions are checked at the next
+/// A push that APNs didn't process leaves its round. The conditions are checked at the next
 /// answer for a wrong token. With 45 % of wrong tokens at random, one round in a million meets a condition.
 /// With 70 %, every other does.
 ///
@@ -97,10 +97,10 @@ struct TokenRounds: BitwiseCopyable {
 
 /// Opinion of APNs on a device token, as the end of an attempt shows it.
 enum TokenVerdict {
-    /// APNs accepted the push, or knew that the token is no longer valid.
+    /// APNs doesn't take the token for wrong, as far as the end of the attempt shows.
     case right
     /// APNs takes the token for wrong.
     case wrong
-    /// APNs didn't answer, or its answer doesn't concern the token.
+    /// APNs didn't process the push.
     case unknown
 }

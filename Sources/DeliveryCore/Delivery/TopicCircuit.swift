@@ -1,4 +1,5 @@
 import SluiceModel
+import StreamScheduling
 
 /// Stops the pushes of one topic while APNs refuses its credential or the topic itself. It also stops them while APNs
 /// takes most of the topic's device tokens for wrong. The pushes then wait for a person instead of failing one by
@@ -128,16 +129,23 @@ extension DeliveryMachine {
         if circuits[topic].state == .open { return }
         if circuits[topic].state == .probing, circuits[topic].probe != slot { return }
         circuits[topic].failures += 1
-        circuits[topic].fault = fault
+        let isNew = wasClosed || circuits[topic].fault == .overload && fault != .overload
+        // A refusal lasts, and an overload doesn't.
+        if wasClosed || fault != .overload { circuits[topic].fault = fault }
         circuits[topic].state = .open
         circuits[topic].probe = Self.noSlot
         circuits[topic].asked = 0
-        let pause = limits.retry.configuration.wait(attempt: circuits[topic].failures, using: &generator)
+        let attempt = circuits[topic].failures
+        let pause =
+            circuits[topic].fault == .overload
+            ? ExponentialBackoff.configuration.window(attempt: attempt)
+            : limits.retry.configuration.wait(attempt: attempt, using: &generator)
         circuits[topic].until = now.monotonic(inMilliseconds: pause)
-        guard wasClosed else { return }
-        if !circuits[topic].isPaused, !circuits[topic].isParked { openCircuits += 1 }
+        guard isNew else { return }
         if fault != .overload { milestones.stops += 1 }
         actions.append(.alert(topic: items[Int(slot)].topic, slot: slot, fault))
+        guard wasClosed else { return }
+        if !circuits[topic].isPaused, !circuits[topic].isParked { openCircuits += 1 }
         suspended(topic: UInt16(topic))
     }
 

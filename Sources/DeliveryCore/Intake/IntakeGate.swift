@@ -272,12 +272,11 @@ public struct IntakeGate: ~Copyable, Sendable {
         return total.jobs >= limits.jobs - limits.jobs / 4 || total.bytes >= limits.bytes - limits.bytes / 4
     }
 
-    /// Jobs that can be taken, by the limit that the present jobs reach first.
+    /// Jobs that can be taken, by the limit that jobs of the present mean size reach first.
     public var roomForJobs: Int {
-        let total = total
-        guard total.jobs > 0, total.bytes > 0 else { return limits.jobs }
-        return min(
-            limits.jobs, Int(Double(total.jobs) * min(1e6, Double(limits.bytes) / Double(total.bytes))))
+        let (jobs, bytes) = (load.jobs + orphans.jobs, load.bytes + orphans.bytes)
+        guard jobs > 0, bytes > 0 else { return limits.jobs }
+        return min(limits.jobs, Int(Double(jobs) * min(1e6, Double(limits.bytes) / Double(bytes))))
     }
 
     /// Returns how many records to poll now, at most. 0: don't poll; a later ``settle(at:)`` or ``advance(to:)`` may

@@ -55,7 +55,9 @@ extension ShardMachine {
     }
 
     /// Returns how many more requests may begin on a pool with this many in flight.
-    public func flightRoom(_ inFlight: Int) -> Int { delivery.flightRoom(inFlight) }
+    public func flightRoom(_ inFlight: Int, at now: DeliveryTime) -> Int {
+        delivery.flightRoom(inFlight, at: now)
+    }
 
     /// Pushes begun since the machine's creation, without those that were not sent after all.
     public var begunPushes: Int { delivery.milestones.sent }
@@ -76,7 +78,7 @@ extension ShardMachine {
     /// - Parameter restsUntil: moment until which the pool's key rests, in nanoseconds of the monotonic clock; nil when it
     ///   doesn't rest.
     public mutating func poolGate(_ pool: UInt16, restsUntil: UInt64?, at now: DeliveryTime) -> PoolGate {
-        if let restsUntil { delivery.rest(pool, until: restsUntil, at: now) }
+        if let restsUntil { delivery.rest(pool, until: restsUntil, at: now) } else { delivery.endRest(pool) }
         return delivery.poolGate(pool, at: now)
     }
 
@@ -132,6 +134,10 @@ extension ShardMachine {
     /// Does all work that is due.
     public mutating func advance(to now: DeliveryTime) {
         if !catchUpEnds.isEmpty { endCatchUps(at: now) }
+        let restored = settings.residency.restored
+        if hasStore, residency.restoredItems > restored - restored / 4 {
+            delivery.makeRoomForRestored(at: now)
+        }
         delivery.advance(to: now)
     }
 

@@ -109,8 +109,10 @@ final class CredentialPool {
     // MARK: Keys
 
     /// Uses another key when it is time for that, and returns the pushes that the credential's keys let pass.
-    func keyGate(at now: MonotonicTime) -> KeyGate {
+    /// - Parameter mayProbe: false while no connection could carry a probe.
+    func keyGate(at now: MonotonicTime, mayProbe: Bool) -> KeyGate {
         guard let keys = access.identity.keys else { return .open }
+        guard mayProbe || !keys.isExhausted else { return .closed(until: now.nanoseconds) }
         switch keys.use(at: now.nanoseconds) {
         case .serve(let key):
             probeUntil = nil
@@ -204,9 +206,12 @@ final class CredentialPool {
     /// Handles ExpiredProviderToken for a request with the token of `tokenGeneration`. The push is sent again at
     /// once, on this connection too, with the newest token. The connection is replaced only if APNs goes on refusing
     /// there.
-    func tokenExpired(on connection: ClientConnection, tokenGeneration: UInt64) {
+    func tokenExpired(on connection: ClientConnection, tokenGeneration: UInt64, sentAt: UInt64) {
         let isFresh = isFresh(tokenGeneration, on: connection.generation)
-        if expiries.refused(connection.number, isFresh: isFresh) { replace(connection) }
+        let now = MonotonicTime.read().nanoseconds
+        if expiries.refused(connection.number, isFresh: isFresh, sentAt: sentAt, at: now) {
+            replace(connection)
+        }
     }
 
     /// Handles a read that ends requests without an answer. APNs may reset the streams of a connection on which it

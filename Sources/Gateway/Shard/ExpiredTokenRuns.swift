@@ -9,30 +9,45 @@ struct ExpiredTokenRuns {
 
     /// Failures since the last accepted answer, by the number of a connection on which APNs has refused a token as
     /// expired. Has no more entries than there are connections.
-    private var runs: [UInt32: Int] = [:]
+    private var runs: [UInt32: Run] = [:]
+
+    private struct Run {
+        var failures = 0
+        /// Time of the last refusal that counts, in nanoseconds.
+        var at: UInt64 = 0
+    }
 
     /// Whether no connection has an answer ExpiredProviderToken as its last word.
     var isEmpty: Bool { runs.isEmpty }
 
     /// Records an answer ExpiredProviderToken. Returns true when the connection is to be replaced.
-    /// - Parameter isFresh: the request's token is the newest, and too young to be renewed.
-    mutating func refused(_ connection: UInt32, isFresh: Bool) -> Bool {
-        note(connection, failures: (runs[connection] ?? 0) + (isFresh ? 1 : 0))
+    /// - Parameters:
+    ///   - isFresh: the request's token is the newest, and too young to be renewed.
+    ///   - sentAt: time at which the request was sent, in nanoseconds. Refusals of requests that were sent together count
+    ///     once, because APNs refuses faster than it accepts.
+    mutating func refused(_ connection: UInt32, isFresh: Bool, sentAt: UInt64, at now: UInt64) -> Bool {
+        var run = runs[connection] ?? Run()
+        if isFresh, run.at == 0 || sentAt > run.at {
+            run.failures += 1
+            run.at = now
+        }
+        return note(connection, run)
     }
 
     /// Records a read that ends requests without an answer. Returns true when the connection is to be replaced. A
     /// read counts once, because a server that lowers its stream limit resets all further streams together.
     mutating func failed(_ connection: UInt32) -> Bool {
-        guard let failures = runs[connection] else { return false }
-        return note(connection, failures: failures + 1)
+        guard var run = runs[connection] else { return false }
+        run.failures += 1
+        return note(connection, run)
     }
 
     /// Records that APNs has accepted a token on the connection, or that the connection is gone.
     mutating func ended(_ connection: UInt32) { runs[connection] = nil }
 
-    private mutating func note(_ connection: UInt32, failures: Int) -> Bool {
-        let isSpoilt = failures >= Self.longest
-        runs[connection] = isSpoilt ? nil : failures
+    private mutating func note(_ connection: UInt32, _ run: Run) -> Bool {
+        let isSpoilt = run.failures >= Self.longest
+        runs[connection] = isSpoilt ? nil : run
         return isSpoilt
     }
 }

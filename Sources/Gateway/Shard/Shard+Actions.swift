@@ -264,15 +264,22 @@ extension Shard {
 
     /// Logs a credential or topic that APNs refuses, because a person has to mend it.
     private func warn(of verdict: ResponseVerdict?, _ topic: UInt16, _ slot: UInt32, _ fault: TopicFault) {
-        guard let verdict, jobs.contains(slot) else { return }
+        guard jobs.contains(slot) else { return }
         let job = jobs[slot]
         var metadata: Logger.Metadata = [
             "credential": "\(pools[Int(job.pointee.pool)].name)",
             "environment": "\(pools[Int(job.pointee.pool)].environment.rawValue)",
             "app": "\(plan.appNames[Int(job.pointee.app)])",
             "topic": "\(String(decoding: job.pointee.push.topic, as: UTF8.self))",
-            "status": "\(verdict.status)", "reason": "\(verdict.reasonText)",
         ]
+        guard let verdict else {
+            return notices.log(
+                .error, .topicRefused, of: Int(topic),
+                "APNs refuses all keys of the credential; the topic's pushes wait, except for single probes",
+                metadata: metadata)
+        }
+        metadata["status"] = "\(verdict.status)"
+        metadata["reason"] = "\(verdict.reasonText)"
         switch fault {
         case .refusal:
             metadata["action"] = "\(verdict.reason.action)"

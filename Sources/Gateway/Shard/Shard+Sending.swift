@@ -22,11 +22,13 @@ extension Shard {
             guard connections.scheduler.waiting > 0 else { continue }
             let clocks = ClockReading.now()
             // A single pool may take all the room.
-            var room = pools.count > 1 ? machine.flightRoom(connections.scheduler.assigned) : .max
+            var room =
+                pools.count > 1 ? machine.flightRoom(connections.scheduler.assigned, at: now) : .max
             guard room > 0 else { continue }
-            var keys = pool.keyGate(at: loop.now)
             var gate = machine.poolGate(pool.index, restsUntil: pool.rest(at: clocks), at: now)
-            guard gate != .closed, pool.refreshToken(at: clocks) else { continue }
+            guard gate != .closed else { continue }
+            var keys = pool.keyGate(at: loop.now, mayProbe: connections.openConnections > 0)
+            guard pool.refreshToken(at: clocks) else { continue }
             while true {
                 if left <= 0 {
                     let more = pushes.claim(atMost: min(Self.claimedAtOnce, connections.scheduler.waiting))
@@ -53,7 +55,8 @@ extension Shard {
                 }
                 left -= 1
                 let isSent = send(slot, on: connection, of: pool)
-                room -= 1
+                // The request takes a place, and three from what is free.
+                room -= 4
                 if isSent, keys == .probe { keys = pool.keyProbed() }
                 if isSent, gate == .probe { gate = machine.probed(pool.index, at: now) }
                 guard room <= 0 || gate == .closed else { continue }
@@ -124,7 +127,7 @@ extension Shard {
                 let number = job.pointee.pool
                 pools[Int(number)].answered(
                     job.pointee.push.priority, after: loop.now.nanoseconds &- job.pointee.sentAt)
-                if Self.acceptsCredential(event.pointee.status) { accepting = number }
+                if Self.acceptsCredential(event.pointee) { accepting = number }
                 if event.pointee.status / 100 == 2 {
                     machine.accepted(tag, at: now)
                     act(event.pointee.uniqueID.isEmpty ? .none : accepted(event.pointee))
@@ -143,11 +146,17 @@ extension Shard {
         for event in events.reversed() where event.kind == .failed { failed(event, refusal) }
     }
 
-    /// Returns whether an answer is about the request, so that APNs has accepted key or certificate.
+    /// Returns whether an answer is about the request, so that APNs has accepted key or certificate. An answer of another
+    /// sender, or one that is cut, shows nothing.
     @inline(__always)
-    private static func acceptsCredential(_ status: UInt16) -> Bool {
-        if status / 100 == 2 { return true }
-        return status / 100 == 4 && status != 401 && status != 403 && status != 421 && status != 429
+    private static func acceptsCredential(_ event: ClientEvent) -> Bool {
+        event.status / 100 == 2 || isAboutRequest(event)
+    }
+
+    private static func isAboutRequest(_ event: ClientEvent) -> Bool {
+        let verdict = ResponseVerdict.classify(status: event.status, body: event.body)
+        guard !event.isCut, verdict.reason != .absent, verdict.reason != .unknown else { return false }
+        return verdict.class == .token || verdict.class == .job
     }
 
     /// Returns what an accepting answer adds to the outcome.
@@ -203,7 +212,8 @@ extension Shard {
             isOpen: connection.isOpen, isOnly: pool.connections.openConnections == 1)
         if let replacement = remedy.replacement { pool.connections.replace(connection.number, replacement) }
         if verdict.class == .authentication {
-            pool.tokenExpired(on: connection, tokenGeneration: job.pointee.tokenGeneration)
+            pool.tokenExpired(
+                on: connection, tokenGeneration: job.pointee.tokenGeneration, sentAt: job.pointee.sentAt)
         }
         machine.attemptEnded(
             event.tag,

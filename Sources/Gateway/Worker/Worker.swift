@@ -158,6 +158,7 @@ public final class Worker: Sendable {
             var limits = try planner.limits(capacity: capacity)
             limits.residentMilliseconds = bounds.residentMilliseconds
             var residency = bounds.residency
+            limits.restoredPushes = residency.restored
             residency.hasStore = store != nil
             residency.capacity = capacity
             residency.itemsPerLoad = min(limits.pendingPerDevice, residency.room)
