@@ -206,10 +206,11 @@ final class CredentialPool {
     /// Handles ExpiredProviderToken for a request with the token of `tokenGeneration`. The push is sent again at
     /// once, on this connection too, with the newest token. The connection is replaced only if APNs goes on refusing
     /// there.
-    func tokenExpired(on connection: ClientConnection, tokenGeneration: UInt64, sentAt: UInt64) {
+    func tokenExpired(
+        on connection: ClientConnection, tokenGeneration: UInt64, sentAt: UInt64, at now: MonotonicTime
+    ) {
         let isFresh = isFresh(tokenGeneration, on: connection.generation)
-        let now = MonotonicTime.read().nanoseconds
-        if expiries.refused(connection.number, isFresh: isFresh, sentAt: sentAt, at: now) {
+        if expiries.refused(connection.number, isFresh: isFresh, sentAt: sentAt, at: now.nanoseconds) {
             replace(connection)
         }
     }

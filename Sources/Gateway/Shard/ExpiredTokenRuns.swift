@@ -27,7 +27,7 @@ struct ExpiredTokenRuns {
     ///     once, because APNs refuses faster than it accepts.
     mutating func refused(_ connection: UInt32, isFresh: Bool, sentAt: UInt64, at now: UInt64) -> Bool {
         var run = runs[connection] ?? Run()
-        if isFresh, run.at == 0 || sentAt > run.at {
+        if isFresh, sentAt >= run.at {
             run.failures += 1
             run.at = now
         }

@@ -213,7 +213,8 @@ extension Shard {
         if let replacement = remedy.replacement { pool.connections.replace(connection.number, replacement) }
         if verdict.class == .authentication {
             pool.tokenExpired(
-                on: connection, tokenGeneration: job.pointee.tokenGeneration, sentAt: job.pointee.sentAt)
+                on: connection, tokenGeneration: job.pointee.tokenGeneration, sentAt: job.pointee.sentAt,
+                at: loop.now)
         }
         machine.attemptEnded(
             event.tag,

@@ -45,8 +45,6 @@ struct AppAnswers: Sendable {
 
     /// Least number of answers that show whether an app is served.
     private static let least = 5
-    /// Served apps have at least one of so many answers. Otherwise the server fails for nearly all.
-    private static let leastPart = 5
 
     /// True from an error until the last ten seconds have none.
     var isWatching: Bool { !windows.isEmpty }
@@ -61,9 +59,8 @@ struct AppAnswers: Sendable {
         for app in windows.keys { windows[app]!.note(good: 0, errors: 0, now: now) }
         let failing = windows.filter { $0.value.isBad }
         if !windows.values.contains(where: { $0.errors > 0 }) { windows.removeAll() }
-        let served = windows.values.filter { $0.all >= Self.least && $0.errors * 4 < $0.all }
-        let (good, all) = (served.reduce(0) { $0 + $1.all }, windows.values.reduce(0) { $0 + $1.all })
-        return good > 0 && good * Self.leastPart >= all ? Set(failing.keys) : []
+        let isServed = windows.values.contains { $0.all >= Self.least && $0.errors * 4 < $0.all }
+        return isServed ? Set(failing.keys) : []
     }
 }
 
