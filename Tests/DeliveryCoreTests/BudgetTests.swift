@@ -266,6 +266,41 @@ struct BudgetTests {
         #expect(!harness.others.contains { if case .parked = $0 { true } else { false } })
     }
 
+    /// Pushes that have returned from the store take slots, and no room for jobs. They leave again without a write.
+    @Test func restoredPushesOfASlowTenantMakeRoom() {
+        var harness = DeliveryHarness {
+            $0.storeIsDurable = true
+            $0.capacity = 256
+            $0.restoredPushes = 40
+        }
+        harness.machine.setTenant(1, ofTopic: 0, weight: 1, isLimited: false)
+        harness.machine.setTenant(2, ofTopic: 1, weight: 1, isLimited: false)
+        var progress = ItemProgress()
+        progress.isOffsetDone = true
+        progress.isStored = true
+        progress.wait = .suspended
+        progress.expiryMilliseconds = harness.now.wallMilliseconds + 3_600_000
+        progress.dueMilliseconds = progress.expiryMilliseconds
+        for name in Self.names("b", 0..<35) {
+            let facts = harness.facts(name, device: name) {
+                $0.topic = 1
+                $0.pool = 1
+                $0.priority = .powerAware
+            }
+            harness.note(harness.machine.restore(facts, progress, at: harness.now), name)
+        }
+        for _ in 0..<4 {
+            pass(&harness, seconds: 1, presses: false)
+            // The sample was a count.
+            harness.pass(milliseconds: 100)
+            harness.machine.makeRoomForRestored(at: harness.now)
+            harness.drain()
+        }
+        pass(&harness, seconds: 2, presses: false)
+        #expect(inMemory(harness, "b") == Set(Self.names("b", 0..<10)))
+        #expect(harness.stores.isEmpty)
+    }
+
     /// Priority 10 that arrives without end leaves a part of the share to others.
     @Test func lowerPrioritiesReturnBesideUrgentOnes() {
         var harness = harness()

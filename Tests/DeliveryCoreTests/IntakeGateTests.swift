@@ -27,6 +27,25 @@ import Testing
         return actions
     }
 
+    @Test func gateIsNearItsLimitAtThreeQuartersOfJobsOrBytes() {
+        var gate = gate(jobs: 100, bytes: 4_000)
+        func state(_ gate: borrowing IntakeGate) -> [Int] { [gate.isNearLimit ? 1 : 0, gate.roomForJobs] }
+        take(&gate, 0, 0..<74)
+        let below = state(gate)
+        #expect(below == [0, 100])
+        take(&gate, 1, 0..<1)
+        let near = state(gate)
+        #expect(near == [1, 100])
+        finish(&gate, 0, 0..<74)
+        finish(&gate, 1, 0..<1)
+        gate.bytesHeld = 3_000
+        let held = state(gate)
+        #expect(held == [1, 100], "bytes that are held count, and say nothing about the size of jobs")
+        take(&gate, 0, 100..<105, bytes: 400)
+        let large = state(gate)
+        #expect(large == [1, 10])
+    }
+
     @Test func roomIsTheLimitMinusHeldJobs() {
         var gate = gate()
         #expect(gate.room(atMost: 64, at: 0) == 64)

@@ -35,6 +35,19 @@ struct OrderedPushTests {
         #expect(harness.waiting == ["b"])
     }
 
+    /// The refusal of a key may be mistaken. Broadcasts can't wait with their topic.
+    @Test func broadcastOutlivesThreeRefusalsOfAKey() {
+        var harness = harness("a", "b")
+        for _ in 0..<3 {
+            harness.answer(harness.begin()!, .invalidProviderToken)
+            #expect(harness.state("a") == .retrying)
+            harness.pass(milliseconds: 60_000)
+        }
+        harness.answer(harness.begin()!, .invalidProviderToken)
+        #expect(harness.ended == ["a rejected"])
+        #expect(harness.waiting == ["b"])
+    }
+
     @Test func rejectedBroadcastLetsTheNextLeave() {
         var harness = harness("a", "b")
         harness.answer(harness.begin()!, .channelNotRegistered)

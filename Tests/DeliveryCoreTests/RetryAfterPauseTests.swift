@@ -114,6 +114,17 @@ struct RetryAfterPauseTests {
         #expect(gate(harness) == .open)
     }
 
+    /// Another key serves, which doesn't rest.
+    @Test func restEndsWithItsKey() {
+        var harness = DeliveryHarness()
+        harness.push("a") { $0.pool = 2 }
+        harness.machine.rest(2, until: harness.now.monotonic(inMilliseconds: 60_000), at: harness.now)
+        #expect(gate(harness, 2) == .closed)
+        harness.machine.endRest(2)
+        harness.machine.endRest(2)
+        #expect(gate(harness, 2) == .open && harness.machine.pausedPools == 0)
+    }
+
     @Test func restingPoolSendsNothingUntilItsRestEnds() {
         var harness = DeliveryHarness()
         harness.push("a") { $0.pool = 2 }

@@ -351,14 +351,12 @@ struct AppAnswersTests {
         var answers = AppAnswers()
         for _ in 0..<20 { answers.note(1, isError: true, now: Self.second) }
         #expect(answers.isWatching)
-        let before = answers.failingAlone(now: Self.second)
-        #expect(before == [], "nothing is known of the others")
+        #expect(!answers.concernsAppAlone(1), "nothing is known of the others")
         for _ in 0..<5 { answers.note(2, isError: false, now: Self.second) }
-        let beside = answers.failingAlone(now: 2 * Self.second)
-        #expect(beside == [1])
+        answers.advance(to: 2 * Self.second)
+        #expect(answers.concernsAppAlone(1) && !answers.concernsAppAlone(2))
         for _ in 0..<5 { answers.note(2, isError: true, now: 2 * Self.second) }
-        let together = answers.failingAlone(now: 2 * Self.second)
-        #expect(together == [], "the server fails for all")
+        #expect(!answers.concernsAppAlone(1) && !answers.concernsAppAlone(2), "the server fails for all")
     }
 
     @Test func windowsAreForgottenTenSecondsAfterTheLastError() {
@@ -366,7 +364,9 @@ struct AppAnswersTests {
         for _ in 0..<20 { answers.note(1, isError: true, now: Self.second) }
         answers.note(2, isError: false, now: 9 * Self.second)
         #expect(answers.isWatching)
-        _ = answers.failingAlone(now: 12 * Self.second)
+        answers.advance(to: 10 * Self.second)
+        #expect(answers.isWatching)
+        answers.advance(to: 12 * Self.second)
         #expect(!answers.isWatching)
     }
 }

@@ -4,6 +4,8 @@
 /// worker. When the worker is nearly full, a tenant beyond its share that can't send gives room back: its pushes are
 /// parked in the store until it sends again. A tenant's share is its part of the room by weight, among the tenants that
 /// are active.
+///
+/// Tenants are named by their indices. Pure: time is an argument, in nanoseconds of the monotonic clock.
 struct Budgets {
     /// Pushes in memory at one moment, without those that leave memory once the store has them.
     struct Usage: BitwiseCopyable {
@@ -14,7 +16,25 @@ struct Budgets {
         var stored = 0
     }
 
-    struct Tenant: BitwiseCopyable {
+    /// Room that has become scarce.
+    enum Scarcity {
+        /// Room for jobs in the worker.
+        case jobs
+        /// Room for pushes that have returned from the store.
+        case restored
+    }
+
+    /// Decision about a tenant while room is scarce.
+    enum Verdict: Equatable {
+        /// The tenant keeps what it has.
+        case keeps
+        /// Pushes beyond this share are parked.
+        case parks(beyond: Int)
+        /// Pushes beyond the share take the room of others, because they can't be parked.
+        case crowds
+    }
+
+    private struct Tenant: BitwiseCopyable {
         /// Number that the owner has given the tenant.
         var number: UInt32
         /// Weight of the tenant's share, at least 1.
@@ -23,57 +43,64 @@ struct Budgets {
         var isLimited = false
         /// True while pushes beyond the share are parked.
         var isParked = false
-        /// True while pushes beyond the share take the room of others, because they can't be parked.
+        /// True while pushes beyond the share take the room of others.
         var isCrowding = false
-        /// Usage at the last count. Pushes that have arrived since are counted while the tenant is parked.
+        /// Usage at the last count. Pushes that have arrived or returned since are counted while the tenant is parked.
         var usage = Usage()
+        /// Shares of the room for jobs, and of the room for restored pushes, at the last count; at least 1.
+        var shares = (jobs: 1, restored: 1)
         /// Pushes that the store alone has with their topics, at the last count, as far as this machine knows.
         var kept = 0
         /// Pushes that have ended, at the last three samples.
         var ended = (first: 0, second: 0, last: 0)
-        /// Number of samples in a row that found the tenant beyond its share.
+        /// Number of samples in a row that found the tenant beyond a share; 2 stands for more.
         var over = 0
-        /// Time at which a push of the tenant was last seen, in nanoseconds of the monotonic clock; 0: never.
+        /// Time at which a push of the tenant was last seen; 0: never.
         var seen: UInt64 = 0
-        /// Time at which a parked push last returned, or none was wanted, in nanoseconds of the monotonic clock.
+        /// Time at which a parked push last returned, or none was wanted.
         var returnedAt: UInt64 = 0
-    }
 
-    var tenants: [Tenant] = []
-    /// Pushes that the store alone has with their topics, by partition and topic: those that this machine has evicted, less
-    /// those that it has restored.
-    private var kept: [Place: Int] = [:]
-    /// Times of the last three samples, in nanoseconds of the monotonic clock.
-    private var sampled: (first: UInt64, second: UInt64, last: UInt64) = (0, 0, 0)
-    /// Room of the shard in pushes: usually, and in the last shortage.
-    private let usualRoom: Int
-    private var scarceRoom = Int.max
-    /// Time of the last request for room, in nanoseconds of the monotonic clock; 0 before the first.
-    private var shortageAt: UInt64 = 0
-    /// Time of the next count while a tenant is parked, in nanoseconds of the monotonic clock.
-    private(set) var nextCount: UInt64 = 0
+        /// Part of the smaller share that lower priorities have beside any number of pushes of priority 10.
+        var floor: Int { max(1, min(shares.jobs, shares.restored) / 16) }
+    }
 
     private struct Place: Hashable {
         var partition: UInt16
         var topic: UInt16
     }
 
+    private let limits: DeliveryLimits
+    private var tenants: [Tenant] = []
+    /// Pushes that the store alone has with their topics: those that this machine has evicted, less those restored.
+    private var kept: [Place: Int] = [:]
+    /// Times of the last three samples.
+    private var sampled: (first: UInt64, second: UInt64, last: UInt64) = (0, 0, 0)
+    /// Room for jobs in the last shortage, in pushes.
+    private var scarceRoom = Int.max
+    /// Time of the last shortage; 0 before the first.
+    private var shortageAt: UInt64 = 0
+    /// Time of the next count while a tenant is parked.
+    private(set) var nextCount: UInt64 = 0
+
     /// Nanoseconds between two samples.
-    static let sampleInterval: UInt64 = 500_000_000
+    private static let sampleInterval: UInt64 = 500_000_000
     /// Nanoseconds between two counts while a tenant is parked.
-    static let countInterval: UInt64 = 100_000_000
-    /// Nanoseconds for which a shortage lasts after the last request for room.
+    private static let countInterval: UInt64 = 100_000_000
+    /// Nanoseconds for which a shortage lasts after the last report of it.
     private static let shortage: UInt64 = 1_000_000_000
     /// Seconds in which a tenant that can send ends what it has in memory.
     private static let patience = 10.0
     /// Nanoseconds for which a tenant without pushes counts as active.
     private static let activity: UInt64 = 600_000_000_000
-    /// Nanoseconds after which a parked tenant for which the store has found nothing ends its parking.
-    static let emptyAfter: UInt64 = 30_000_000_000
+    /// Nanoseconds after which parking ends although the store should have pushes, because none has returned.
+    private static let emptyAfter: UInt64 = 30_000_000_000
 
-    init(room: Int) { usualRoom = room }
+    init(limits: DeliveryLimits) { self.limits = limits }
 
-    var hasParked: Bool { tenants.contains { $0.isParked } }
+    // MARK: Tenants
+
+    /// Number of tenants.
+    var count: Int { tenants.count }
 
     /// Returns the index of a tenant, and adds the tenant if it is new.
     mutating func index(of number: UInt32) -> UInt16 {
@@ -82,54 +109,49 @@ struct Budgets {
         return UInt16(tenants.count - 1)
     }
 
+    /// Sets the weight of a tenant, and whether the tenant has a pace or a maximum in flight of its own.
+    mutating func set(_ tenant: Int, weight: Int, isLimited: Bool) {
+        tenants[tenant].weight = max(1, weight)
+        tenants[tenant].isLimited = isLimited
+    }
+
+    func isParked(_ tenant: Int) -> Bool { tenants[tenant].isParked }
+
+    func usage(_ tenant: Int) -> Usage { tenants[tenant].usage }
+
+    var hasParked: Bool { tenants.contains { $0.isParked } }
+
+    /// Numbers of the tenants with pushes beyond their share that are parked, or take the room of others.
+    var overShare: [UInt32] { tenants.filter { $0.isParked || $0.isCrowding }.map(\.number) }
+
+    private func isActive(_ tenant: Tenant, at now: UInt64) -> Bool {
+        tenant.seen > 0 && now < tenant.seen &+ Self.activity
+    }
+
     // MARK: Room
 
     /// Notes that the worker is nearly full.
     /// - Parameter room: pushes that the shard may have in memory.
-    mutating func shortage(room: Int, at now: UInt64) {
+    mutating func noteShortage(room: Int, at now: UInt64) {
         scarceRoom = max(1, room)
         shortageAt = now
     }
 
-    /// True while the worker is nearly full.
-    func isShort(at now: UInt64) -> Bool { shortageAt > 0 && now < shortageAt &+ Self.shortage }
+    private func isShort(at now: UInt64) -> Bool { shortageAt > 0 && now < shortageAt &+ Self.shortage }
 
     /// Pushes that the shard may have in memory.
-    func room(at now: UInt64) -> Int { isShort(at: now) ? min(usualRoom, scarceRoom) : usualRoom }
-
-    private func isActive(_ tenant: Int, at now: UInt64) -> Bool {
-        tenants[tenant].seen > 0 && now < tenants[tenant].seen &+ Self.activity
+    private func room(at now: UInt64) -> Int {
+        isShort(at: now) ? min(limits.room, scarceRoom) : limits.room
     }
 
-    /// Returns a tenant's share of some room, at least 1 push.
-    func share(_ tenant: Int, of room: Int, at now: UInt64) -> Int {
-        let weights = tenants.indices.reduce(0) { $0 + (isActive($1, at: now) ? tenants[$1].weight : 0) }
-        let (weighted, isHuge) = room.multipliedReportingOverflow(by: tenants[tenant].weight)
-        return isHuge ? room : max(1, weighted / max(tenants[tenant].weight, weights))
+    /// Returns the room for jobs that is left while the worker is nearly full; nil when it isn't.
+    func scarceRoom(inFlight: Int, at now: UInt64) -> Int? {
+        isShort(at: now) ? max(0, room(at: now) - inFlight) : nil
     }
 
     // MARK: Counts
 
-    /// True when it is time for a sample.
-    func isSampleDue(at now: UInt64) -> Bool { now >= sampled.last &+ Self.sampleInterval }
-
-    /// Takes a sample of each tenant's ended pushes, after a count.
-    /// - Parameter restored: pushes from the store that may be in memory.
-    mutating func sample(_ ended: [Int], restored: Int, at now: UInt64) {
-        sampled = (sampled.second, sampled.last, now)
-        for index in tenants.indices {
-            if !isShort(at: now) { tenants[index].isCrowding = false }
-            if tenants[index].ended.last != ended[index] { tenants[index].seen = now }
-            let before = tenants[index].ended
-            tenants[index].ended = (before.second, before.last, ended[index])
-            let isOver =
-                tenants[index].usage.all > share(index, of: room(at: now), at: now)
-                || tenants[index].usage.stored > share(index, of: restored, at: now)
-            tenants[index].over = isOver ? min(tenants[index].over, 1) + 1 : 0
-        }
-    }
-
-    /// Takes a count of the tenants' pushes in memory.
+    /// Takes a count of the tenants' pushes in memory, and shares the room out.
     /// - Parameter tenant: returns the index of a topic's tenant.
     mutating func count(_ usage: [Usage], at now: UInt64, tenant: (UInt16) -> UInt16) {
         nextCount = now &+ Self.countInterval
@@ -139,7 +161,38 @@ struct Budgets {
             if usage[index].all > 0 { tenants[index].seen = now }
         }
         for (place, count) in kept { tenants[Int(tenant(place.topic))].kept += count }
+        let weights = tenants.reduce(0) { $0 + (isActive($1, at: now) ? $1.weight : 0) }
+        let room = room(at: now)
+        for index in tenants.indices {
+            let weight = tenants[index].weight
+            let part = Double(weight) / Double(max(weight, weights))
+            tenants[index].shares = (
+                max(1, Int(Double(room) * part)), max(1, Int(Double(limits.restoredPushes) * part))
+            )
+        }
     }
+
+    /// True when it is time for a sample.
+    func isSampleDue(at now: UInt64) -> Bool { now >= sampled.last &+ Self.sampleInterval }
+
+    /// Takes a sample of each tenant's ended pushes, after a count.
+    mutating func sample(_ ended: [Int], at now: UInt64) {
+        sampled = (sampled.second, sampled.last, now)
+        for index in tenants.indices {
+            let before = tenants[index].ended
+            if before.last != ended[index] { tenants[index].seen = now }
+            tenants[index].ended = (before.second, before.last, ended[index])
+            if !isShort(at: now) { tenants[index].isCrowding = false }
+            let isOver = isBeyondShare(index, .jobs) || isBeyondShare(index, .restored)
+            tenants[index].over = isOver ? min(2, tenants[index].over + 1) : 0
+        }
+    }
+
+    /// Counts a push of a parked tenant that arrives or returns.
+    mutating func enters(_ tenant: Int) { tenants[tenant].usage.all += 1 }
+
+    /// Counts a push of a tenant that is parked.
+    mutating func leaves(_ tenant: Int) { tenants[tenant].usage.all -= 1 }
 
     /// Counts a push that leaves memory or returns, and that the store has with its topic.
     mutating func keeps(_ change: Int, partition: UInt16, topic: UInt16) {
@@ -153,13 +206,42 @@ struct Budgets {
     var keptTopics: Set<UInt16> { Set(kept.keys.map(\.topic)) }
 
     /// Forgets the pushes of a partition that has ended.
-    mutating func forget(partition: UInt16) {
-        kept = kept.filter { $0.key.partition != partition }
+    mutating func forget(partition: UInt16) { kept = kept.filter { $0.key.partition != partition } }
+
+    // MARK: Parking
+
+    private func isBeyondShare(_ tenant: Int, _ scarcity: Scarcity) -> Bool {
+        switch scarcity {
+        case .jobs: tenants[tenant].usage.all > tenants[tenant].shares.jobs
+        case .restored: tenants[tenant].usage.stored > tenants[tenant].shares.restored
+        }
     }
 
-    // MARK: Decisions
+    /// Decides about a tenant while room is scarce, after a count.
+    mutating func judge(_ tenant: Int, _ scarcity: Scarcity, at now: UInt64) -> Verdict {
+        tenants[tenant].isCrowding = false
+        guard isBeyondShare(tenant, scarcity), tenants[tenant].isParked || mustGive(tenant, at: now) else {
+            return .keeps
+        }
+        guard limits.storeIsDurable, mayPark(tenant) else {
+            tenants[tenant].isCrowding = true
+            return .crowds
+        }
+        let shares = tenants[tenant].shares
+        return .parks(beyond: scarcity == .jobs ? shares.jobs : shares.restored)
+    }
 
-    /// Returns true when a tenant ends too few pushes to end soon what it has in memory.
+    /// Returns true when a tenant has been beyond a share for two samples and can't send as fast as its pushes arrive, and
+    /// another tenant could use the room.
+    private func mustGive(_ tenant: Int, at now: UInt64) -> Bool {
+        guard tenants[tenant].over > 1, tenants[tenant].isLimited || isSlow(tenant) else { return false }
+        return tenants.indices.contains { other in
+            other != tenant && isActive(tenants[other], at: now)
+                && !(tenants[other].usage.all >= tenants[other].shares.jobs && isSlow(other))
+        }
+    }
+
+    /// Returns true when a tenant ends fewer pushes in ten seconds than it has in memory.
     private func isSlow(_ tenant: Int) -> Bool {
         let seconds = Double(sampled.last &- sampled.first) / 1e9
         // Nothing is known after a pause without samples.
@@ -168,13 +250,43 @@ struct Budgets {
         return Double(tenants[tenant].usage.all) > ended / seconds * Self.patience
     }
 
-    /// Returns true when a tenant has been beyond its share for two samples and can't send as fast as its pushes arrive,
-    /// and another tenant could use the room.
-    func mustGive(_ tenant: Int, at now: UInt64) -> Bool {
-        guard tenants[tenant].over > 1, tenants[tenant].isLimited || isSlow(tenant) else { return false }
-        return tenants.indices.contains { other in
-            other != tenant && isActive(other, at: now)
-                && !(tenants[other].usage.all >= share(other, of: room(at: now), at: now) && isSlow(other))
-        }
+    /// Returns true when the store may have more pushes of the tenant.
+    func mayPark(_ tenant: Int) -> Bool { tenants[tenant].kept < limits.parkedPushes }
+
+    /// Returns true while a parked tenant has not used its share.
+    func hasShareLeft(_ tenant: Int) -> Bool { tenants[tenant].usage.all < tenants[tenant].shares.jobs }
+
+    /// Returns how many of a tenant's waiting pushes stay in memory: of priority 10, and of lower priorities.
+    /// - Parameter others: pushes of the tenant that are not waiting.
+    func stay(_ tenant: Int, beyond share: Int, urgent: Int, others: Int) -> (urgent: Int, lower: Int) {
+        let urgent = min(urgent, max(0, share - others))
+        return (urgent, max(tenants[tenant].floor, share / 2 - others - urgent))
+    }
+
+    mutating func beginParking(_ tenant: Int, at now: UInt64) {
+        tenants[tenant].isParked = true
+        tenants[tenant].returnedAt = now
+    }
+
+    mutating func endParking(_ tenant: Int) { tenants[tenant].isParked = false }
+
+    // MARK: Return
+
+    /// Returns the number of parked pushes of a tenant that may return now, at most: until half of the share is used, or half
+    /// of the free room while the worker isn't nearly full. Pushes from the store have a limit of their own.
+    func wanted(_ tenant: Int, at now: UInt64) -> Int {
+        let (usage, shares) = (tenants[tenant].usage, tenants[tenant].shares)
+        var most = max(1, shares.jobs / 2)
+        if !isShort(at: now) { most += max(0, limits.room - tenants.reduce(0) { $0 + $1.usage.all }) / 2 }
+        let wanted = min(most - usage.all, max(1, shares.restored / 2) - usage.stored)
+        return max(wanted, tenants[tenant].floor - usage.lower)
+    }
+
+    /// Notes that a parked push has returned, or that none is wanted.
+    mutating func returned(_ tenant: Int, at now: UInt64) { tenants[tenant].returnedAt = now }
+
+    /// Returns true when parked pushes are wanted, and none has returned for long.
+    func isOverdue(_ tenant: Int, at now: UInt64) -> Bool {
+        now >= tenants[tenant].returnedAt &+ Self.emptyAfter
     }
 }

@@ -31,7 +31,7 @@ public struct DeliveryLimits: Sendable {
     public var storeAfterMilliseconds: Int64
     /// Most pushes of a tenant that the store has with their topic. Beyond it nothing of the tenant is parked.
     public var parkedPushes = 1_000_000
-    /// Pushes that tenants share: most that the worker has in memory, by shard.
+    /// Pushes in memory that the tenants share.
     public var room = 1 << 30
     /// Most pushes in memory that have returned from the store.
     public var restoredPushes = 1 << 30

@@ -30,8 +30,10 @@ extension DeliveryMachine {
         _ facts: PushFacts, _ progress: ItemProgress, at now: DeliveryTime
     ) -> Admission {
         follow(progress.storeVersion)
-        if progress.wait == .suspended { keptReturned(facts, at: now) }
-        return admit(facts, .restored(progress), at: now)
+        let admission = admit(facts, .restored(progress), at: now)
+        // A push without a slot stays in the store.
+        if progress.wait == .suspended, admission != .full { keptReturned(facts, at: now) }
+        return admission
     }
 
     /// Admits an item from another shard because its device has a new token. Its offset and its outcome belong to

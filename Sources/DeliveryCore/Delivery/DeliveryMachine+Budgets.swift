@@ -10,12 +10,9 @@ extension DeliveryMachine {
     public mutating func setTenant(_ number: UInt32, ofTopic topic: UInt16, weight: Int, isLimited: Bool) {
         makeRoom(topic: topic)
         let index = budgets.index(of: number)
-        budgets.tenants[Int(index)].weight = max(1, weight)
-        budgets.tenants[Int(index)].isLimited = isLimited
+        budgets.set(Int(index), weight: weight, isLimited: isLimited)
         circuits[Int(topic)].tenant = index
-        if budgets.tenants[Int(index)].isParked, !circuits[Int(topic)].isParked {
-            beginParking(topic: Int(topic))
-        }
+        if budgets.isParked(Int(index)), !circuits[Int(topic)].isParked { beginParking(topic: Int(topic)) }
     }
 
     // MARK: Time
@@ -23,51 +20,42 @@ extension DeliveryMachine {
     /// Parks pushes of tenants beyond their share, because the worker is nearly full.
     /// - Parameter room: pushes that this machine may have in memory.
     public mutating func makeRoom(pushes room: Int, at now: DeliveryTime) {
-        budgets.shortage(room: room, at: now.monotonicNanoseconds)
-        makeRoom(of: budgets.room(at: now.monotonicNanoseconds), \.all, at: now)
+        budgets.noteShortage(room: room, at: now.monotonicNanoseconds)
+        makeRoom(.jobs, at: now)
     }
 
     /// Parks pushes that have returned from the store, because they take the room for those of others. To be called while
     /// three quarters of that room are taken.
     mutating func makeRoomForRestored(at now: DeliveryTime) {
         guard now.monotonicNanoseconds >= budgets.nextCount else { return }
-        makeRoom(of: limits.restoredPushes, \.stored, at: now)
+        makeRoom(.restored, at: now)
     }
 
-    private mutating func makeRoom(
-        of room: Int, _ used: KeyPath<Budgets.Usage, Int>, at now: DeliveryTime
-    ) {
-        nameTenants()
-        guard budgets.tenants.count > 1 else { return }
-        countResidents(at: now)
-        for tenant in budgets.tenants.indices {
-            budgets.tenants[tenant].isCrowding = false
-            let share = budgets.share(tenant, of: room, at: now.monotonicNanoseconds)
-            guard budgets.tenants[tenant].usage[keyPath: used] > share,
-                budgets.tenants[tenant].isParked || budgets.mustGive(tenant, at: now.monotonicNanoseconds)
-            else { continue }
-            park(tenant, share, at: now)
+    private mutating func makeRoom(_ scarcity: Budgets.Scarcity, at now: DeliveryTime) {
+        guard hasTenants() else { return }
+        countUsage(at: now)
+        for tenant in 0..<budgets.count {
+            switch budgets.judge(tenant, scarcity, at: now.monotonicNanoseconds) {
+            case .keeps: break
+            case .parks(let share): park(tenant, beyond: share, at: now)
+            case .crowds:
+                actions.append(
+                    .crowds(topic: UInt16(topics(of: tenant)[0]), pushes: budgets.usage(tenant).all))
+            }
         }
     }
 
     /// Samples the tenants, and lets parked pushes return.
     mutating func advanceBudgets(at now: DeliveryTime) {
-        guard budgets.tenants.count > 1 || circuits.count > 1 else { return }
-        if budgets.isSampleDue(at: now.monotonicNanoseconds) { sampleTenants(at: now) }
-        guard budgets.hasParked, now.monotonicNanoseconds >= budgets.nextCount else { return }
-        countResidents(at: now)
-        for tenant in budgets.tenants.indices where budgets.tenants[tenant].isParked {
-            returnParked(tenant, at: now)
+        if budgets.isSampleDue(at: now.monotonicNanoseconds), hasTenants() {
+            countUsage(at: now)
+            var ended = [Int](repeating: 0, count: budgets.count)
+            for circuit in circuits { ended[Int(circuit.tenant)] += circuit.ended }
+            budgets.sample(ended, at: now.monotonicNanoseconds)
         }
-    }
-
-    private mutating func sampleTenants(at now: DeliveryTime) {
-        nameTenants()
-        guard budgets.tenants.count > 1 else { return }
-        countResidents(at: now)
-        var ended = [Int](repeating: 0, count: budgets.tenants.count)
-        for circuit in circuits { ended[Int(circuit.tenant)] += circuit.ended }
-        budgets.sample(ended, restored: limits.restoredPushes, at: now.monotonicNanoseconds)
+        guard budgets.hasParked, now.monotonicNanoseconds >= budgets.nextCount, hasTenants() else { return }
+        countUsage(at: now)
+        for tenant in 0..<budgets.count where budgets.isParked(tenant) { returnParked(tenant, at: now) }
     }
 
     /// Time of the next ``advanceBudgets(at:)`` that has work; nil while no tenant is parked.
@@ -75,17 +63,17 @@ extension DeliveryMachine {
 
     // MARK: Counts
 
-    /// Makes each topic without a tenant a tenant of its own.
-    private mutating func nameTenants() {
+    /// Returns true when there are several tenants. Makes each topic without a tenant a tenant of its own.
+    private mutating func hasTenants() -> Bool {
         for topic in circuits.indices where circuits[topic].tenant == TopicCircuit.noTenant {
             circuits[topic].tenant = budgets.index(of: .max - UInt32(topic))
         }
+        return budgets.count > 1
     }
 
     /// Counts the pushes in memory by tenant. O(slots).
-    private mutating func countResidents(at now: DeliveryTime) {
-        nameTenants()
-        var usage = [Budgets.Usage](repeating: .init(), count: budgets.tenants.count)
+    private mutating func countUsage(at now: DeliveryTime) {
+        var usage = [Budgets.Usage](repeating: .init(), count: budgets.count)
         for slot in 0..<highWater {
             switch items[slot].state {
             case .free, .finished, .topicCircuitOpen, .poolUnavailable: continue
@@ -102,27 +90,23 @@ extension DeliveryMachine {
     private func topics(of tenant: Int) -> [Int] { circuits.indices.filter { circuits[$0].tenant == tenant } }
 
     /// Numbers of the tenants with pushes beyond their share that are parked, or take the room of others.
-    public var tenantsOverShare: [UInt32] {
-        budgets.tenants.filter { $0.isParked || $0.isCrowding }.map(\.number)
-    }
+    public var tenantsOverShare: [UInt32] { budgets.overShare }
 
     // MARK: Parking
 
     /// Returns true when an arriving push of a parked tenant is parked as well. Priority 10, and the store's own pushes, may
     /// use the share.
-    mutating func mustPark(_ slot: UInt32, at now: DeliveryTime) -> Bool {
+    mutating func mustPark(_ slot: UInt32) -> Bool {
         let item = items + Int(slot)
-        let circuit = circuits[Int(item.pointee.topic)]
-        guard circuit.isParked, !item.pointee.isOrdered, circuit.probe != slot else { return false }
-        let tenant = Int(circuit.tenant)
-        guard budgets.tenants[tenant].kept < limits.parkedPushes else { return false }
-        let share = budgets.share(
-            tenant, of: budgets.room(at: now.monotonicNanoseconds), at: now.monotonicNanoseconds)
-        let mayUseShare = item.pointee.flags.contains(.offsetDone) || item.pointee.priority == .immediate
-        guard mayUseShare, budgets.tenants[tenant].usage.all < share, !isBehindParked(slot) else {
-            return true
+        let topic = Int(item.pointee.topic)
+        guard circuits[topic].isParked, !item.pointee.isOrdered, circuits[topic].probe != slot else {
+            return false
         }
-        budgets.tenants[tenant].usage.all += 1
+        let tenant = Int(circuits[topic].tenant)
+        guard budgets.mayPark(tenant) else { return false }
+        let mayUseShare = item.pointee.flags.contains(.offsetDone) || item.pointee.priority == .immediate
+        guard mayUseShare, budgets.hasShareLeft(tenant), !isBehindParked(slot) else { return true }
+        budgets.enters(tenant)
         return false
     }
 
@@ -143,48 +127,42 @@ extension DeliveryMachine {
 
     /// Parks a tenant's pushes beyond its share: those of lower priority beyond half of it, the newest first. Pushes
     /// between two attempts are only handed to the store, which brings them back in their time.
-    private mutating func park(_ tenant: Int, _ share: Int, at now: DeliveryTime) {
-        guard limits.storeIsDurable, budgets.tenants[tenant].kept < limits.parkedPushes else {
-            budgets.tenants[tenant].isCrowding = true
-            return actions.append(
-                .crowds(topic: UInt16(topics(of: tenant)[0]), pushes: budgets.tenants[tenant].usage.all))
-        }
-        if !budgets.tenants[tenant].isParked { beginParking(tenant, at: now) }
-        var waiting: [(isUrgent: Bool, order: UInt64, slot: UInt32)] = []
+    private mutating func park(_ tenant: Int, beyond share: Int, at now: DeliveryTime) {
+        if !budgets.isParked(tenant) { beginParking(tenant, at: now) }
+        var urgent: [UInt32] = []
+        var lower: [UInt32] = []
         for slot in 0..<UInt32(highWater) {
             let item = items + Int(slot)
-            guard Int(circuits[Int(item.pointee.topic)].tenant) == tenant, !item.pointee.isOrdered else {
-                continue
-            }
+            let topic = Int(item.pointee.topic)
+            guard Int(circuits[topic].tenant) == tenant, !item.pointee.isOrdered else { continue }
             switch item.pointee.state {
-            case .waiting where circuits[Int(item.pointee.topic)].probe != slot:
-                waiting.append((item.pointee.priority == .immediate, item.pointee.order, slot))
+            case .waiting where circuits[topic].probe != slot:
+                if item.pointee.priority == .immediate { urgent.append(slot) } else { lower.append(slot) }
             case .retrying, .coalescing, .scheduled, .confirming: relieveLongWait(slot, at: now)
             default: break
             }
         }
-        let others = budgets.tenants[tenant].usage.all - waiting.count
-        let urgent = min(waiting.count { $0.isUrgent }, max(0, share - others))
-        let lower = max(Self.floor(share), share / 2 - others - urgent)
-        waiting.sort { $0.isUrgent != $1.isUrgent ? $0.isUrgent : $0.order < $1.order }
-        let firstLower = waiting.firstIndex { !$0.isUrgent } ?? waiting.count
-        for (place, push) in waiting.enumerated()
-        where place >= (push.isUrgent ? urgent : firstLower + lower) {
-            withdraw(push.slot)
-            waitForCircuit(push.slot, at: now)
-            budgets.tenants[tenant].usage.all -= 1
+        let stay = budgets.stay(
+            tenant, beyond: share, urgent: urgent.count,
+            others: budgets.usage(tenant).all - urgent.count - lower.count)
+        park(urgent, but: stay.urgent, of: tenant, at: now)
+        park(lower, but: stay.lower, of: tenant, at: now)
+    }
+
+    /// Parks waiting pushes, except for the oldest ones.
+    private mutating func park(_ slots: [UInt32], but stay: Int, of tenant: Int, at now: DeliveryTime) {
+        for slot in slots.sorted(by: { items[Int($0)].order < items[Int($1)].order }).dropFirst(stay) {
+            withdraw(slot)
+            waitForCircuit(slot, at: now)
+            budgets.leaves(tenant)
         }
     }
 
-    /// Returns the part of a share that lower priorities have beside any number of pushes of priority 10.
-    private static func floor(_ share: Int) -> Int { max(1, share / 16) }
-
     private mutating func beginParking(_ tenant: Int, at now: DeliveryTime) {
-        budgets.tenants[tenant].isParked = true
-        budgets.tenants[tenant].returnedAt = now.monotonicNanoseconds
+        budgets.beginParking(tenant, at: now.monotonicNanoseconds)
         milestones.parkings += 1
         let topics = topics(of: tenant)
-        actions.append(.parked(topic: UInt16(topics[0]), pushes: budgets.tenants[tenant].usage.all))
+        actions.append(.parked(topic: UInt16(topics[0]), pushes: budgets.usage(tenant).all))
         for topic in topics { beginParking(topic: topic) }
     }
 
@@ -196,57 +174,36 @@ extension DeliveryMachine {
 
     // MARK: Return
 
-    /// Lets parked pushes return until half of the share is used, or half of the room that is free when the worker isn't
-    /// nearly full. Those in memory come first. The others are asked for.
+    /// Lets parked pushes return. Those in memory come first. The others are asked for.
     private mutating func returnParked(_ tenant: Int, at now: DeliveryTime) {
-        let topics = topics(of: tenant).filter {
-            !circuits[$0].holdsBack && !isUnavailable(circuits[$0].pool)
-        }
-        var wanted = wantedParked(tenant, at: now)
+        let all = topics(of: tenant)
+        let topics = all.filter { !circuits[$0].holdsBack && !isUnavailable(circuits[$0].pool) }
+        var wanted = budgets.wanted(tenant, at: now.monotonicNanoseconds)
         for topic in topics {
             while wanted > 0, circuits[topic].waiting.count > 0 {
                 let slot = circuits[topic].waiting.first
                 withdraw(slot)
                 dispatch(slot, at: now, mayPark: false)
-                budgets.tenants[tenant].usage.all += 1
-                budgets.tenants[tenant].returnedAt = now.monotonicNanoseconds
+                budgets.enters(tenant)
+                budgets.returned(tenant, at: now.monotonicNanoseconds)
                 wanted -= 1
             }
         }
         guard wanted > 0, !topics.isEmpty else {
-            budgets.tenants[tenant].returnedAt = now.monotonicNanoseconds
-            return
+            return budgets.returned(tenant, at: now.monotonicNanoseconds)
         }
         let kept = budgets.keptTopics
-        let isEmpty = !self.topics(of: tenant).contains { kept.contains(UInt16($0)) }
-        if isEmpty
-            || now.monotonicNanoseconds >= budgets.tenants[tenant].returnedAt &+ Budgets.emptyAfter
-        {
-            return endParking(tenant, at: now)
-        }
+        guard all.contains(where: { kept.contains(UInt16($0)) }),
+            !budgets.isOverdue(tenant, at: now.monotonicNanoseconds)
+        else { return endParking(tenant, at: now) }
         for topic in topics where kept.contains(UInt16(topic)) {
             actions.append(.pushesWanted(topic: UInt16(topic), count: wanted))
         }
     }
 
-    /// Returns the number of parked pushes of a tenant that may return now.
-    private func wantedParked(_ tenant: Int, at now: DeliveryTime) -> Int {
-        let room = budgets.room(at: now.monotonicNanoseconds)
-        let share = budgets.share(tenant, of: room, at: now.monotonicNanoseconds)
-        var most = max(1, share / 2)
-        if !budgets.isShort(at: now.monotonicNanoseconds) {
-            most += max(0, room - budgets.tenants.reduce(0) { $0 + $1.usage.all }) / 2
-        }
-        // Pushes from the store have a limit of their own in memory.
-        let restored = budgets.share(tenant, of: limits.restoredPushes, at: now.monotonicNanoseconds)
-        let usage = budgets.tenants[tenant].usage
-        let wanted = min(most - usage.all, max(1, restored / 2) - usage.stored)
-        return usage.lower < Self.floor(share) ? max(wanted, Self.floor(share) - usage.lower) : wanted
-    }
-
     /// Ends the parking of a tenant, because the store has nothing left. What it has after all returns with the topics.
     private mutating func endParking(_ tenant: Int, at now: DeliveryTime) {
-        budgets.tenants[tenant].isParked = false
+        budgets.endParking(tenant)
         let topics = topics(of: tenant)
         actions.append(.unparked(topic: UInt16(topics[0])))
         for topic in topics where circuits[topic].isParked {
@@ -258,12 +215,11 @@ extension DeliveryMachine {
         }
     }
 
-    /// Notes that the store has brought back a push that waited there with its topic, whatever becomes of it.
+    /// Notes that the store has brought back a push that waited there with its topic, whatever became of it.
     mutating func keptReturned(_ facts: PushFacts, at now: DeliveryTime) {
         budgets.keeps(-1, partition: facts.partition, topic: facts.topic)
-        makeRoom(topic: facts.topic)
-        guard circuits[Int(facts.topic)].isParked else { return }
-        budgets.tenants[Int(circuits[Int(facts.topic)].tenant)].returnedAt = now.monotonicNanoseconds
+        guard Int(facts.topic) < circuits.count, circuits[Int(facts.topic)].isParked else { return }
+        budgets.returned(Int(circuits[Int(facts.topic)].tenant), at: now.monotonicNanoseconds)
     }
 
     // MARK: In flight
@@ -271,8 +227,8 @@ extension DeliveryMachine {
     /// Returns how many more requests may begin on a pool with this many in flight. While the worker is nearly full,
     /// requests without an answer must not take the room of the other pools.
     public func flightRoom(_ inFlight: Int, at now: DeliveryTime) -> Int {
-        guard budgets.isShort(at: now.monotonicNanoseconds) else { return .max }
-        let free = max(0, budgets.room(at: now.monotonicNanoseconds) - milestones[.inFlight])
-        return max(1, 3 * free) - inFlight
+        budgets.scarceRoom(inFlight: milestones[.inFlight], at: now.monotonicNanoseconds).map {
+            max(1, 3 * $0) - inFlight
+        } ?? .max
     }
 }

@@ -91,7 +91,7 @@ public struct DeliveryMachine: ~Copyable {
     /// - Parameter seed: seed of the jitter.
     public init(limits: DeliveryLimits, seed: UInt64) {
         self.limits = limits
-        budgets = Budgets(room: limits.room)
+        budgets = Budgets(limits: limits)
         items = allocateLines(capacity: limits.capacity)
         freeSlots = .allocate(capacity: limits.capacity)
         expected.initialize(repeating: 0, count: 8)

@@ -38,7 +38,7 @@ struct TopicCircuit: BitwiseCopyable {
     var accepted: UInt64 = 0
     /// Slot of the probe; ``DeliveryMachine/noSlot`` when there is none.
     var probe = DeliveryMachine.noSlot
-    /// Items that wait for the circuit to close.
+    /// Items that wait for the circuit to close, or are parked.
     var waiting = ItemList()
     /// Pool of the topic's last push; `.max` before the first.
     var pool = UInt16.max

@@ -1,5 +1,6 @@
 import DeliveryCore
 import EventLoop
+import Kafka
 import Logging
 
 /// Logs the machine's notes.
@@ -98,6 +99,13 @@ extension Intake {
 
     private func list(_ numbers: [Int32]) -> Logger.MetadataValue {
         "\(numbers.sorted().map { "\($0)" }.joined(separator: ","))"
+    }
+
+    /// Logs an error of the producer that it gets over by itself. Loop's thread only.
+    func warn(ofProducer error: KafkaError) {
+        notices.log(
+            .warning, .producerError, of: Int(error.code), "Kafka producer reported an error",
+            metadata: ["error": "\(error)"])
     }
 
     private func logPause(_ note: WorkerNote) {

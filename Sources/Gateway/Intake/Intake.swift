@@ -462,13 +462,6 @@ final class Intake: TimerHandler, @unchecked Sendable {
 
     // MARK: Shards
 
-    /// Logs an error of the producer that it gets over by itself. Loop's thread only.
-    func warn(ofProducer error: KafkaError) {
-        notices.log(
-            .warning, .producerError, of: Int(error.code), "Kafka producer reported an error",
-            metadata: ["error": "\(error)"])
-    }
-
     /// Passes a shard's report to the machine. Any thread.
     func report(_ shard: Int, _ report: ShardReport) {
         loop.execute { [self] in

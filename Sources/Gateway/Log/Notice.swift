@@ -9,6 +9,7 @@ enum Notice: UInt8 {
     case circuitOpen, circuitHalfOpen, circuitClosed
     case poolStopped, poolSuspended, poolResumed, poolOverloaded
     case tokenUnsigned, tokenExpired, headersTooLong, certificateRefused
+    case keyReplaced, keyRests, keysRefused, keyServes, renewalUndone
 
     // About a topic, by its number.
     case topicRefused, tokensRefused, topicOverloaded, topicRecovered
@@ -42,6 +43,7 @@ enum Notice: UInt8 {
         case .resolverAnswers: .resolverSilent
         case .circuitHalfOpen, .circuitClosed: .circuitOpen
         case .poolResumed: .poolSuspended
+        case .keyServes: .keysRefused
         case .appUnparked: .appParked
         case .tokensRefused, .topicOverloaded, .topicRecovered: .topicRefused
         case .pushesResumed: .pushesHeld

@@ -120,7 +120,8 @@ final class CredentialPool {
             return .open
         case .probe(let key, let until, let isFirst):
             if isFirst {
-                notices.logger.error(
+                notices.log(
+                    .error, .keysRefused, of: Int(index),
                     "APNs refuses all keys of the credential; single pushes try the keys in turn",
                     metadata: metadata([
                         "action": "check the keys on Apple's developer site, or add a valid key"
@@ -158,7 +159,8 @@ final class CredentialPool {
             let proven = generations.generation(connectionGeneration)?.access, proven.identity.keys === keys,
             let probes = keys.accepted(proven.key), probes > 0
         else { return }
-        notices.logger.notice(
+        notices.log(
+            .notice, .keyServes, of: Int(index),
             "APNs accepts a key of the credential again; the key serves",
             metadata: metadata([
                 "key": "\(keys.sources[proven.key].credential.keyID)", "probes": "\(probes)",
@@ -256,7 +258,8 @@ final class CredentialPool {
         let seconds = max(0, rest.until - now.monotonicSeconds)
         if rest.isNew {
             status.countRest()
-            notices.logger.error(
+            notices.log(
+                .error, .keyRests, of: Int(index),
                 "APNs counts too many provider tokens of the key; everything that sends with the key rests",
                 metadata: metadata([
                     "key": "\(tokens.credential.keyID)", "seconds": "\(seconds)",
@@ -322,7 +325,8 @@ final class CredentialPool {
         case .exhausted: return false
         case .replaced(let next):
             status.countRefusal()
-            notices.logger.error(
+            notices.log(
+                .error, .keyReplaced, of: Int(index),
                 "APNs refuses the key; the next key takes over",
                 metadata: metadata([
                     "key": "\(refused)", "next-key": "\(keys.sources[next].credential.keyID)",
@@ -340,7 +344,8 @@ final class CredentialPool {
 
     private func undoRenewal(_ reason: String) {
         status.countRefusal()
-        notices.logger.error(
+        notices.log(
+            .error, .renewalUndone, of: Int(index),
             "APNs refuses the renewed certificate; the one before stays in use",
             metadata: metadata([
                 "reason": "\(reason)", "action": "put a valid certificate into the credential's file",

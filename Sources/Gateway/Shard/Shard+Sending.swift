@@ -127,12 +127,12 @@ extension Shard {
                 let number = job.pointee.pool
                 pools[Int(number)].answered(
                     job.pointee.push.priority, after: loop.now.nanoseconds &- job.pointee.sentAt)
-                if Self.acceptsCredential(event.pointee) { accepting = number }
                 if event.pointee.status / 100 == 2 {
+                    accepting = number
                     machine.accepted(tag, at: now)
                     act(event.pointee.uniqueID.isEmpty ? .none : accepted(event.pointee))
-                } else {
-                    answered(event.pointee, on: connection)
+                } else if answered(event.pointee, on: connection) {
+                    accepting = number
                 }
             case .failed: failing = jobs[event.pointee.tag].pointee.pool
             case .capacityChanged, .goAway, .pingAnswered: break
@@ -144,19 +144,6 @@ extension Shard {
         pools[Int(failing)].unanswered(on: connection)
         let refusal = topicRefused(in: events)
         for event in events.reversed() where event.kind == .failed { failed(event, refusal) }
-    }
-
-    /// Returns whether an answer is about the request, so that APNs has accepted key or certificate. An answer of another
-    /// sender, or one that is cut, shows nothing.
-    @inline(__always)
-    private static func acceptsCredential(_ event: ClientEvent) -> Bool {
-        event.status / 100 == 2 || isAboutRequest(event)
-    }
-
-    private static func isAboutRequest(_ event: ClientEvent) -> Bool {
-        let verdict = ResponseVerdict.classify(status: event.status, body: event.body)
-        guard !event.isCut, verdict.reason != .absent, verdict.reason != .unknown else { return false }
-        return verdict.class == .token || verdict.class == .job
     }
 
     /// Returns what an accepting answer adds to the outcome.
@@ -178,7 +165,10 @@ extension Shard {
     static let accepted = ResponseVerdict.classify(
         status: 200, body: UnsafeRawBufferPointer(start: nil, count: 0))
 
-    private func answered(_ event: ClientEvent, on connection: ClientConnection) {
+    /// Handles an answer other than 2xx.
+    /// - Returns: whether the answer is about the request, so that APNs has accepted key or certificate. An answer of
+    ///   another sender, or one that is cut, shows nothing.
+    private func answered(_ event: ClientEvent, on connection: ClientConnection) -> Bool {
         var verdict = ResponseVerdict.classify(status: event.status, body: event.body)
         // The missing reason decides about the push, which is retried because APNs hasn't accepted it.
         if event.isCut, verdict.reason == .absent, verdict.class != .token { verdict.class = .later }
@@ -201,7 +191,8 @@ extension Shard {
         {
             // Another key or certificate takes over, so the push is sent again and the attempt doesn't count.
             machine.attemptEnded(event.tag, .unanswered(processed: false), at: now)
-            return act()
+            act()
+            return false
         }
         var retryAfter = Int64(event.retryAfterSeconds) * 1000
         if verdict.reason == .tooManyProviderTokenUpdates {
@@ -224,5 +215,7 @@ extension Shard {
                     invalidSinceMilliseconds: verdict.timestampMilliseconds,
                     retryAfterMilliseconds: retryAfter, mustWait: remedy.pushWaits)), at: now)
         act(ActionContext(verdict: verdict, answered: event.tag))
+        let isKnown = verdict.reason != .absent && verdict.reason != .unknown
+        return isKnown && !event.isCut && (verdict.class == .token || verdict.class == .job)
     }
 }

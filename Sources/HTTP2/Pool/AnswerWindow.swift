@@ -54,13 +54,18 @@ struct AppAnswers: Sendable {
         windows[app, default: AnswerWindow()].note(good: isError ? 0 : 1, errors: isError ? 1 : 0, now: now)
     }
 
-    /// Returns the apps whose errors concern them alone, and forgets all windows when none has errors.
-    mutating func failingAlone(now: UInt64) -> Set<UInt32> {
+    /// Leaves answers out that are older than ten seconds, and forgets all windows when none has errors. Call before
+    /// ``concernsAppAlone(_:)``.
+    mutating func advance(to now: UInt64) {
         for app in windows.keys { windows[app]!.note(good: 0, errors: 0, now: now) }
-        let failing = windows.filter { $0.value.isBad }
         if !windows.values.contains(where: { $0.errors > 0 }) { windows.removeAll() }
-        let isServed = windows.values.contains { $0.all >= Self.least && $0.errors * 4 < $0.all }
-        return isServed ? Set(failing.keys) : []
+    }
+
+    /// Returns whether the errors of an app concern the app alone: most of its answers are errors, and another app is
+    /// served.
+    func concernsAppAlone(_ app: UInt32) -> Bool {
+        windows[app]?.isBad == true
+            && windows.values.contains { $0.all >= Self.least && $0.errors * 4 < $0.all }
     }
 }
 

@@ -142,8 +142,8 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
             appAnswers.note(app, isError: isError, now: now)
             if isError { failed.append(app) }
         }
-        let alone = appAnswers.failingAlone(now: now)
-        return alone.isEmpty ? 0 : failed.count { alone.contains($0) }
+        appAnswers.advance(to: now)
+        return failed.count { appAnswers.concernsAppAlone($0) }
     }
 
     /// Answers of one read, and how they reflect on the server.

@@ -347,7 +347,9 @@ public final class FrameDriver {
             let isCut = event.isCut || failure != nil || answer.windowUsed > 65_535
             let content = answer.body.prefix(
                 isCut ? event.body.count : ClientSession.maximumResponseBody)
-            guard answer.status == Int(event.status), answer.status != 0, areEqual(event.body, content) else {
+            guard answer.status == Int(event.status), answer.status != 0, areEqual(event.body, content),
+                event.isCut || answer.hasEnded
+            else {
                 throw Violation(
                     "stream \(stream): \(event.status), \(event.body.count) bytes; sent: \(answer)")
             }
