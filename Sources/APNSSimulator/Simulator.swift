@@ -90,9 +90,12 @@ public final class Simulator: Sendable {
             return true
         }
         guard isFirst else { return port }
-        for shard in shards { shard.loop.start() }
-        // The timeline was checked before, and begins with the first connections.
-        try? replaceFaults(with: script.current.timeline)
+        // The timeline was checked before. Its first faults are in force before the first connection.
+        try? script.replace(with: script.current.timeline, now: MonotonicTime.read().nanoseconds)
+        for shard in shards {
+            shard.script.reload()
+            shard.loop.start()
+        }
         return port
     }
 

@@ -40,8 +40,7 @@ struct BenchStageTests {
             }
             reader = try OutcomeReader(
                 topic: plan.topics.outcomes, start: .beginning, stopsAtEnd: false, cluster: stage.cluster)
-            start = .now
-            try stage.beginPhases(at: start)
+            start = try stage.beginPhases()
         }
 
         func produce(_ count: Int, bundle: String = "com.example.news") throws {

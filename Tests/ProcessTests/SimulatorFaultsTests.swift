@@ -56,8 +56,11 @@ import Testing
         try process.waits(for: "the simulator is ready") {
             directory.read("ready")?.contains(":") == true
         }
+        let lines = directory.read("ready")
+        unlink(directory.file("ready"))
         process.signal(SIGHUP)
         try process.waitForOutput("SIGHUP: the faults of \(file) begin")
+        try process.waits(for: "the ready file is written again") { directory.read("ready") == lines }
         // A mistake is reported, and ends nothing.
         try directory.write("faults: [{unanswered: 7}]\n", to: "faults.yaml")
         process.signal(SIGHUP)

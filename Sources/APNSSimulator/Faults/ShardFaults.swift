@@ -2,7 +2,8 @@ import EventLoop
 import HTTP2
 import SluiceModel
 
-/// Plays the timeline of faults on one shard: its connections and requests. Loop's thread only, after init.
+/// Plays the timeline of faults on one shard: its connections and requests. Loop's thread only, once
+/// the loop runs.
 final class ShardFaults: TimerHandler {
     /// Whether no request can meet a fault, as without a timeline. The only fact that each request asks for.
     private(set) var isQuiet = true
@@ -39,7 +40,7 @@ final class ShardFaults: TimerHandler {
         usualTLS = tls
     }
 
-    /// Begins to play the registry's timeline from its start.
+    /// Begins to play the registry's timeline from its start. The loop need not run yet.
     func reload() {
         let run = registry.current
         clock = FaultClock(run.timeline)

@@ -120,11 +120,10 @@ struct BenchRun {
         }
         // Threads need a moment to see the beginning.
         let lead = Duration.milliseconds(50)
-        let begin = MonotonicTime.read() + lead
-        let instant = ContinuousClock.now + lead
+        let instant = try stage.beginPhases(in: lead)
+        let begin = MonotonicTime.read() + (instant - .now)
         let started = Int64(Date().timeIntervalSince1970 * 1_000) + 50
         generator.begin(at: begin, milliseconds: started)
-        try stage.beginPhases(at: instant)
         let end = scenario.spans.last?.upperBound ?? 0
         /// Time for repeated outcomes after the last first outcome.
         let quiet = 0.5

@@ -16,6 +16,7 @@ final class BenchStage {
     private let processes: StageProcesses
     private let sampler: BenchSampler
     private let machine: BenchMachine
+    private let stop: StopSignals
     private var actions: StageActions
     private var start = ContinuousClock.now
     private var startedMilliseconds: Int64 = 0
@@ -33,6 +34,7 @@ final class BenchStage {
     ///   when a stop was requested meanwhile.
     init(_ plan: StagePlan, files: LocalFiles, stop: StopSignals) throws(CommandFailure) {
         self.plan = plan
+        self.stop = stop
         allowedTokens = try plan.check()
         machine = BenchMachine.read()
         sampler = BenchSampler(Calibration())
@@ -113,14 +115,17 @@ final class BenchStage {
 
     // MARK: Run
 
-    /// Begins the timeline of faults; actions are due from now on. Call this once, when the first phase begins.
-    /// - Throws: when the simulator's timeline can't be written.
-    func beginPhases(at start: ContinuousClock.Instant) throws(CommandFailure) {
-        self.start = start
-        startedMilliseconds = Int64(Date().timeIntervalSince1970 * 1_000)
+    /// Begins the timeline of faults, and then the first phase, from which on actions are due. Call this once.
+    /// - Parameter lead: time until the first phase begins. The first faults are in force before.
+    /// - Returns: the beginning of the first phase.
+    /// - Throws: when the simulator's timeline can't be written, or does not begin.
+    func beginPhases(in lead: Duration = .zero) throws(CommandFailure) -> ContinuousClock.Instant {
         if case .simulator(let options) = plan.apns, !options.faults.entries.isEmpty {
-            try processes.play(options.faults)
+            try processes.play(options.faults, stop: stop)
         }
+        start = .now + lead
+        startedMilliseconds = Int64(Date().timeIntervalSince1970 * 1_000)
+        return start
     }
 
     /// Carries out what is due, and checks the processes. Never waits for a process. Call this at least each 50 ms.

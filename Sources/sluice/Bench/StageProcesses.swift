@@ -28,7 +28,7 @@ enum StageSlot: Hashable, Sendable, CustomStringConvertible {
 }
 
 /// The processes of a stage: starts them, sends them signals and notices their ends. A single thread owns them. Nothing here
-/// waits, except ``end(_:within:)`` and ``waitUntilReady(_:stop:)``.
+/// waits, except ``end(_:within:)``, ``play(_:stop:)`` and ``waitUntilReady(_:stop:)``.
 final class StageProcesses {
     let files: LocalFiles
     private let plan: StagePlan
@@ -140,11 +140,14 @@ final class StageProcesses {
         }
     }
 
-    /// Makes the simulator play another timeline from its beginning.
-    func play(_ timeline: FaultTimeline) throws(CommandFailure) {
+    /// Makes the simulator play another timeline from its beginning, and waits until the timeline is in force.
+    func play(_ timeline: FaultTimeline, stop: StopSignals) throws(CommandFailure) {
         faults = timeline
         try writeFaults()
+        // The simulator writes the file again when the timeline is in force.
+        unlink(LocalProcess.readyFile("\(StageSlot.simulator)", files))
         signal(.simulator, SIGHUP)
+        try waitUntilReady(.simulator, stop: stop)
     }
 
     // MARK: Configuration of workers

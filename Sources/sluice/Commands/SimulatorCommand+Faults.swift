@@ -25,16 +25,21 @@ struct FaultOptions: ParsableArguments {
 
     /// Reads the file again after SIGHUP, and plays it from its beginning. A wrong file is reported, and the timeline
     /// before continues.
-    func playAgain(after signals: StopSignals, in simulators: [Simulator]) {
+    /// - Parameter announce: called when the faults are in force in all simulators.
+    func playAgain(
+        after signals: StopSignals, in simulators: [Simulator],
+        then announce: @escaping @Sendable () throws(CommandFailure) -> Void
+    ) {
         guard let faults else { return }
         signals.onHangup {
             do {
                 let timeline = try FaultTimeline.load(path: faults)
                 for simulator in simulators { try simulator.replaceFaults(with: timeline) }
-                Terminal.output("SIGHUP: the faults of \(faults) begin")
             } catch {
-                Terminal.error("sluice: SIGHUP: the faults before continue: \(error)")
+                return Terminal.error("sluice: SIGHUP: the faults before continue: \(error)")
             }
+            Terminal.output("SIGHUP: the faults of \(faults) begin")
+            do throws(CommandFailure) { try announce() } catch { Terminal.error("sluice: SIGHUP: \(error)") }
         }
     }
 }

@@ -53,7 +53,7 @@ struct SimulatorCommand: ParsableCommand {
         help: ArgumentHelp(
             "Write host:port to this file once the simulator listens; on a second line that of channel management. "
                 + "With --devices a line `page URL` follows, and a line `sandbox host:port` of --sandbox-port (`production` with --sandbox). The "
-                + "file is removed at the end.",
+                + "file is written again once SIGHUP's faults are in force, and removed at the end.",
             valueName: "path"))
     var readyFile: String?
 
@@ -104,11 +104,12 @@ struct SimulatorCommand: ParsableCommand {
         if let managed { Terminal.output("  channel management: \(managed)") }
         if let directory { Terminal.output("  authority for clients: \(directory)/ca.pem") }
         devices?.start()
-        script.playAgain(after: stop, in: [simulator, devices?.sandbox].compactMap { $0 })
-        if let ready {
-            let lines = ["\(address):\(bound)", managed].compactMap { $0 } + (devices?.readyLines ?? [])
-            try ready.write(lines.joined(separator: "\n"))
+        let lines = ["\(address):\(bound)", managed].compactMap { $0 } + (devices?.readyLines ?? [])
+        let announce = { @Sendable () throws(CommandFailure) -> Void in
+            if let ready { try ready.write(lines.joined(separator: "\n")) }
         }
+        try announce()
+        script.playAgain(after: stop, in: [simulator, devices?.sandbox].compactMap { $0 }, then: announce)
         stop.wait()
         simulator.stop()
         devices?.stop()
