@@ -5,8 +5,8 @@ import Testing
 
 /// Two tenants on one worker: A on topic 0 sends, B on topic 1 is in trouble. Both have the same weight.
 struct BudgetTests {
-    /// Pushes that the machine may have in memory.
-    static let room = 40
+    /// Pushes that the machine may have in memory. Each tenant's share is 20.
+    static let room = 107
 
     private func harness(isDurable: Bool = true, weight: Int = 1, isLimited: Bool = false) -> DeliveryHarness
     {
@@ -321,6 +321,31 @@ struct BudgetTests {
         #expect(accepted == 35)
     }
 
+    /// However the weights are, the shares leave the room that the intake needs to go on.
+    @Test func sharesOfAllTenantsLeaveMoreThanHalfOfTheRoom() {
+        var harness = harness(weight: 1)
+        harness.machine.setTenant(2, ofTopic: 1, weight: 99, isLimited: false)
+        push(&harness, Self.names("b", 0..<100), topic: 1, .immediate)
+        pass(&harness, seconds: 4)
+        #expect(inMemory(harness, "b").count < Self.room / 2)
+    }
+
+    /// Pushes of a stopped topic have no place in memory while the worker is nearly full.
+    @Test func pushesOfAStoppedTopicLeaveMemory() {
+        var harness = harness()
+        push(&harness, Self.names("b", 0..<10), topic: 1)
+        harness.answer(harness.begin()!, .topicDisallowed)
+        for _ in 1..<10 { harness.begin() }
+        harness.allStored()
+        #expect(inMemory(harness, "b").count == 10)
+        harness.machine.makeRoom(pushes: Self.room, at: harness.now)
+        harness.drain()
+        #expect(inMemory(harness, "b").count == 0)
+        push(&harness, Self.names("b", 10..<20), topic: 1)
+        harness.allStored()
+        #expect(inMemory(harness, "b").count == 0)
+    }
+
     // MARK: Return
 
     @Test func parkedPushesReturnAsTheTenantEndsOthers() {
@@ -378,10 +403,10 @@ struct BudgetTests {
         var harness = harness()
         let before = harness.machine.flightRoom(1_000_000, at: harness.now)
         #expect(before > 1_000_000)
-        harness.machine.makeRoom(pushes: Self.room, at: harness.now)
+        harness.machine.makeRoom(pushes: 40, at: harness.now)
         harness.drain()
         let empty = harness.machine.flightRoom(0, at: harness.now)
-        #expect(empty == 3 * Self.room)
+        #expect(empty == 120)
         push(&harness, Self.names("b", 0..<40), topic: 1)
         for _ in 0..<30 { harness.begin() }
         let (own, other) = (

@@ -27,6 +27,26 @@ import Testing
         return actions
     }
 
+    /// The jobs that hold up the end of a pause can be parked.
+    @Test func gateIsNearItsLimitAsLongAsItIsPaused() {
+        var gate = gate(jobs: 100, partitions: 3)
+        for partition in 0..<2 { take(&gate, partition, 0..<40) }
+        take(&gate, 2, 0..<20)
+        let room = gate.room(atMost: 10, at: 0)
+        #expect(room == 0)
+        gate.advance(to: 60_000_000_000)
+        let pauses = gate.reasons(0)
+        #expect(pauses.contains(.limit))
+        finish(&gate, 0, 0..<40)
+        let isNear = gate.isNearLimit
+        #expect(isNear)
+        finish(&gate, 1, 0..<10)
+        let isHalf = gate.isNearLimit
+        #expect(!isHalf)
+        let goesOn = gate.settle(at: 60_000_000_000)
+        #expect(goesOn)
+    }
+
     @Test func gateIsNearItsLimitAtThreeQuartersOfJobsOrBytes() {
         var gate = gate(jobs: 100, bytes: 4_000)
         func state(_ gate: borrowing IntakeGate) -> [Int] { [gate.isNearLimit ? 1 : 0, gate.roomForJobs] }

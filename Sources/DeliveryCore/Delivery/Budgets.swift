@@ -2,8 +2,8 @@
 ///
 /// A tenant is an app on one pool, that is, with one credential in one environment. All tenants together may fill the
 /// worker. When the worker is nearly full, a tenant beyond its share that can't send gives room back: its pushes are
-/// parked in the store until it sends again. A tenant's share is its part of the room by weight, among the tenants that
-/// are active.
+/// parked in the store until it sends again. A tenant's share is its part of three eighths of the room by
+/// weight, among the tenants that are active.
 ///
 /// Tenants are named by their indices. Pure: time is an argument, in nanoseconds of the monotonic clock.
 struct Budgets {
@@ -82,6 +82,9 @@ struct Budgets {
     /// Time of the next count while a tenant is parked.
     private(set) var nextCount: UInt64 = 0
 
+    /// Part of the room that all shares have together. The intake pauses at the limit until half of the room is free,
+    /// which has to happen when no tenant sends.
+    private static let shared = 3.0 / 8
     /// Nanoseconds between two samples.
     private static let sampleInterval: UInt64 = 500_000_000
     /// Nanoseconds between two counts while a tenant is parked.
@@ -137,7 +140,8 @@ struct Budgets {
         shortageAt = now
     }
 
-    private func isShort(at now: UInt64) -> Bool { shortageAt > 0 && now < shortageAt &+ Self.shortage }
+    /// True while the worker is nearly full.
+    func isShort(at now: UInt64) -> Bool { shortageAt > 0 && now < shortageAt &+ Self.shortage }
 
     /// Pushes that the shard may have in memory.
     private func room(at now: UInt64) -> Int {
@@ -162,12 +166,12 @@ struct Budgets {
         }
         for (place, count) in kept { tenants[Int(tenant(place.topic))].kept += count }
         let weights = tenants.reduce(0) { $0 + (isActive($1, at: now) ? $1.weight : 0) }
-        let room = room(at: now)
+        let room = Double(room(at: now)) * Self.shared
         for index in tenants.indices {
             let weight = tenants[index].weight
             let part = Double(weight) / Double(max(weight, weights))
             tenants[index].shares = (
-                max(1, Int(Double(room) * part)), max(1, Int(Double(limits.restoredPushes) * part))
+                max(1, Int(room * part)), max(1, Int(Double(limits.restoredPushes) * part))
             )
         }
     }
@@ -279,6 +283,8 @@ struct Budgets {
         var most = max(1, shares.jobs / 2)
         if !isShort(at: now) { most += max(0, limits.room - tenants.reduce(0) { $0 + $1.usage.all }) / 2 }
         let wanted = min(most - usage.all, max(1, shares.restored / 2) - usage.stored)
+        // Looks for lower priorities may bring back others.
+        guard usage.all < shares.jobs else { return wanted }
         return max(wanted, tenants[tenant].floor - usage.lower)
     }
 

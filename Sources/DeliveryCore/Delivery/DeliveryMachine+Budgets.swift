@@ -21,7 +21,18 @@ extension DeliveryMachine {
     /// - Parameter room: pushes that this machine may have in memory.
     public mutating func makeRoom(pushes room: Int, at now: DeliveryTime) {
         budgets.noteShortage(room: room, at: now.monotonicNanoseconds)
+        evictSuspended(at: now)
         makeRoom(.jobs, at: now)
+    }
+
+    /// Evicts pushes that wait with their topic or pool, because the sweep comes too late.
+    private mutating func evictSuspended(at now: DeliveryTime) {
+        guard milestones[.topicCircuitOpen] + milestones[.poolUnavailable] > 0 else { return }
+        for slot in 0..<UInt32(highWater) {
+            let state = items[Int(slot)].state
+            guard state == .topicCircuitOpen || state == .poolUnavailable else { continue }
+            evict(items[Int(slot)].device, at: now)
+        }
     }
 
     /// Parks pushes that have returned from the store, because they take the room for those of others. To be called while

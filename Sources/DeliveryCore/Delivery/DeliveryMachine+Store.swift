@@ -128,7 +128,9 @@ extension DeliveryMachine {
         }
         // Items that have just arrived are the likeliest to get news. While there is room, only the sweep evicts
         // them.
-        if count > limits.capacity / 2 || circuits[Int(item.pointee.topic)].isParked {
+        if count > limits.capacity / 2 || circuits[Int(item.pointee.topic)].isParked
+            || budgets.isShort(at: now.monotonicNanoseconds)
+        {
             evict(item.pointee.device, at: now)
         }
     }

@@ -266,8 +266,9 @@ public struct IntakeGate: ~Copyable, Sendable {
         return total.jobs >= limits.jobs || total.bytes >= limits.bytes
     }
 
-    /// True when three quarters of the jobs or bytes are taken.
+    /// True when three quarters of the jobs or bytes are taken, or a pause at the limit lasts.
     public var isNearLimit: Bool {
+        if isPausedForLimit, !hasRoomForAll { return true }
         let total = total
         return total.jobs >= limits.jobs - limits.jobs / 4 || total.bytes >= limits.bytes - limits.bytes / 4
     }
