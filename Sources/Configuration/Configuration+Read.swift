@@ -344,6 +344,11 @@ extension Configuration {
                 "max-attempts", 1...1_000, default: defaults.maxAttempts,
                 help: "attempts after which a push is undeliverable; default: attempts until the push expires"
             ),
+            isolatedAttempts: section.integer(
+                "isolated-attempts", 1...5, default: defaults.isolatedAttempts,
+                help:
+                    "connections that may end with a push alone on them before the push is undeliverable"
+            )!,
             retryAfterLimit: section.duration(
                 "retry-after-limit", .zero...minutes(60), default: defaults.retryAfterLimit,
                 help: "longest `Retry-After` of APNs that is obeyed; a longer one is shortened to it"))

@@ -376,17 +376,21 @@ extension Configuration {
             public var multiplier: Double
             /// Attempts in all, the first included; nil for as many as the expiration allows.
             public var maxAttempts: Int?
+            /// Connections that may end with a push alone on them before the push is undeliverable, 1 to 5.
+            public var isolatedAttempts: Int
             /// Longest `Retry-After`; a longer one is shortened to this.
             public var retryAfterLimit: Duration
 
             public init(
                 initial: Duration = .seconds(2), maximum: Duration = .seconds(900), multiplier: Double = 2,
-                maxAttempts: Int? = nil, retryAfterLimit: Duration = .seconds(60)
+                maxAttempts: Int? = nil, isolatedAttempts: Int = 3,
+                retryAfterLimit: Duration = .seconds(60)
             ) {
                 self.initial = initial
                 self.maximum = maximum
                 self.multiplier = multiplier
                 self.maxAttempts = maxAttempts
+                self.isolatedAttempts = isolatedAttempts
                 self.retryAfterLimit = retryAfterLimit
             }
         }

@@ -105,6 +105,13 @@ struct DeliveryHarness: ~Copyable {
         return begins ? slot : nil
     }
 
+    /// Begins a push in the queue, out of its turn.
+    mutating func begin(named name: String) -> UInt32? {
+        guard let index = queue.firstIndex(where: { names[$0] == name }) else { return nil }
+        queue.swapAt(0, index)
+        return begin()
+    }
+
     mutating func accept(_ slot: UInt32) {
         machine.accepted(slot, at: now)
         drain()
@@ -121,8 +128,8 @@ struct DeliveryHarness: ~Copyable {
         drain()
     }
 
-    mutating func fail(_ slot: UInt32, processed: Bool) {
-        machine.failed(slot, processed: processed, at: now)
+    mutating func fail(_ slot: UInt32, processed: Bool, isLoss: Bool = false) {
+        machine.failed(slot, processed: processed, isLoss: isLoss, at: now)
         drain()
     }
 

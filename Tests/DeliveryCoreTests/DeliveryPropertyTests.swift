@@ -344,7 +344,7 @@ private struct RandomLife: ~Copyable {
                 }
                 pushes[slot]!.facts.device = push.newDevice ?? newDevice
                 pushes[slot]!.newDevice = nil
-            case .alert, .recovered, .crowds, .poolOverloaded: break
+            case .alert, .recovered, .crowds, .poolOverloaded, .isolated: break
             case .suspended, .resumed, .pushesWanted, .parked, .unparked:
                 if !machine.limits.storeIsDurable { fail("the store isn't durable") }
             }

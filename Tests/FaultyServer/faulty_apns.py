@@ -237,6 +237,13 @@ class Peer(asyncio.Protocol):
         if name == "without-status":
             self.later(self.without_status, stream)
             return True
+        if name == "kill":
+            # Cuts the connection under all its requests, for a device token that begins like this.
+            if not token.startswith(server.parameter(0, "dead")):
+                return False
+            self.is_open = False
+            self.transport.abort()
+            return True
         if name == "goaway":
             self.later(self.go_away, stream, server.parameter(0, 0), server.parameter(1, "Shutdown"))
             return True

@@ -110,4 +110,67 @@ import Testing
             bed.stop(worker)
         }
     }
+
+    /// The server cuts each connection that carries one of three pushes. The others notice two cuts.
+    @Test func pushesThatEndConnectionsEndAlone() throws {
+        let seconds = 6.0
+        try withBed { bed in
+            let server = try FaultyServer(fault: "kill:dead", seconds: 600)
+            let worker = try bed.worker { configuration in
+                configuration.delivery.retry = .init(initial: .milliseconds(50), maximum: .seconds(1))
+                configuration.credentials[0].endpoint = .init(
+                    environment: .production, host: "localhost", port: server.port, caFile: server.caFile)
+            }
+            try bed.produce(1, seed: 9_999)
+            try bed.waitForOutcomes(1)
+            var produced = 0
+            var killers = 0
+            let begin = ContinuousClock.now
+            try eventually("all jobs are produced") {
+                let passed = min(seconds, (ContinuousClock.now - begin) / .seconds(1))
+                let due = Int(passed * Double(Self.perSecond.news))
+                try bed.produce(due - produced, seed: UInt64(10_000 + produced))
+                produced = due
+                if passed > 1, killers == 0 {
+                    killers = 3
+                    try bed.produce(killers, seed: 77_777) { push, _ in
+                        push.deviceToken = "dead" + push.deviceToken.dropFirst(4)
+                    }
+                }
+                return passed >= seconds
+            }
+            let outcomes = try bed.waitForOutcomes(1 + produced + killers)
+            let ended = outcomes.filter { $0.deviceToken.hasPrefix("dead") }
+            #expect(ended.map(\.cause) == Array(repeating: "ends-connections", count: killers))
+            let others = outcomes.filter { !$0.deviceToken.hasPrefix("dead") }
+            #expect(others.count == 1 + produced && others.allSatisfy { $0.kind == .accepted })
+            let latencies = others.map { $0.finishedMilliseconds - $0.createdMilliseconds }.sorted()
+                .dropLast()
+            #expect(latencies[latencies.count * 99 / 100] < 1000, "\(latencies.suffix(10))")
+            #expect(ended.allSatisfy { $0.attempts <= 10 })
+            bed.stop(worker)
+        }
+    }
+
+    /// The server acknowledges PINGs and answers nothing for a while. The pool opens few connections, and the pushes are
+    /// accepted soon after.
+    @Test func silentServerGetsFewConnections() throws {
+        let seconds = 30.0
+        try withBed { bed in
+            let server = try FaultyServer(fault: "silent", seconds: seconds)
+            let worker = try bed.worker { configuration in
+                configuration.credentials[0].endpoint = .init(
+                    environment: .production, host: "localhost", port: server.port, caFile: server.caFile)
+            }
+            try bed.produce(200, seed: 1)
+            try eventually("the circuit opens", timeout: .seconds(25)) {
+                worker.snapshot().totals.credentials.values.contains { $0.pools.circuitsOpen > 0 }
+            }
+            let outcomes = try bed.waitForOutcomes(200)
+            #expect(outcomes.allSatisfy { $0.kind == .accepted })
+            let books = server.books
+            #expect(books.connections <= 10, "\(books.connections) connections")
+            bed.stop(worker)
+        }
+    }
 }

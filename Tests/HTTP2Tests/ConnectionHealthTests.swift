@@ -108,6 +108,7 @@ import Testing
 
     @Test func expiredRequestSuspendsAndPingsAtOnce() {
         var health = opened()
+        health.answered(now: second)
         health.streamsOpened(now: second)
         health.bytesRead(now: 2 * second)
         health.requestsExpired(1)
@@ -121,6 +122,7 @@ import Testing
 
     @Test func threeExpiredRequestsWithoutAnAnswerCloseTheConnection() {
         var health = opened()
+        health.answered(now: second)
         for expired in 1...2 {
             health.requestsExpired(1)
             #expect(health.expiredSinceAnswer == expired)
@@ -134,10 +136,19 @@ import Testing
         #expect(health.tick(now: second, openStreams: 5) == .close(.requestsUnanswered(3)))
 
         var answering = opened()
+        answering.answered(now: second)
         answering.requestsExpired(2)
         answering.answered(now: second)
         answering.requestsExpired(2)
         #expect(answering.tick(now: second, openStreams: 5) == .ping(2))
+    }
+
+    @Test func firstRequestThatExpiresClosesItsConnection() {
+        var health = opened()
+        health.streamsOpened(now: second)
+        health.bytesRead(now: 2 * second)
+        health.requestsExpired(1)
+        #expect(health.tick(now: 21 * second, openStreams: 0) == .close(.requestsUnanswered(1)))
     }
 
     /// The connection's end is the only way to keep a request's bytes from arriving after its end.

@@ -31,7 +31,7 @@ import Testing
             }
             guard machine.count(.active) < open else { break }
             now += 10 * ms
-            machine.tick(
+            machine.tickAnswering(
                 now: now, demand: .init(isWaiting: true),
                 views: machine.numbers(.active).map { view($0, 100) }
             )
@@ -39,7 +39,7 @@ import Testing
         for second in UInt64(1)..<60 where machine.count(.reserve) < reserves {
             // A load that fits into the connections that should stay active.
             let peak = (open - reserves) * 50
-            machine.tick(
+            machine.tickAnswering(
                 now: now + second * 1000 * ms, demand: .init(peakInFlight: peak),
                 views: (machine.numbers(.active) + machine.numbers(.reserve)).map { view($0, 1) })
         }
@@ -88,7 +88,7 @@ import Testing
         let reserve = machine.numbers(.reserve)[0]
         var exhausted = view(reserve, 0)
         exhausted.isNearlyExhausted = true
-        machine.tick(now: later, demand: .init(), views: [exhausted])
+        machine.tickAnswering(now: later, demand: .init(), views: [exhausted])
         #expect(machine.take() == [.changed(.rotates(connection: reserve, .streamIDs)), .drain(reserve)])
         #expect(machine.target == 1)
     }
@@ -117,7 +117,7 @@ import Testing
         }
         // The window of one nanosecond ends after four notes of a load for one connection.
         for look in UInt64(0)..<4 { machine.load.note(1, now: later + look) }
-        machine.tick(now: later + 4, demand: .init(peakInFlight: 1), views: views)
+        machine.tickAnswering(now: later + 4, demand: .init(peakInFlight: 1), views: views)
         #expect(
             machine.take() == [
                 .changed(.rotates(connection: worn, .streamIDs)), .report(reserve),
@@ -152,7 +152,7 @@ import Testing
         var now = later
         while machine.target == 2, now < 2 * later {
             now += 1000 * ms
-            machine.tick(now: now, demand: .init(), views: [view(0, 0), view(1, 0)])
+            machine.tickAnswering(now: now, demand: .init(), views: [view(0, 0), view(1, 0)])
         }
         #expect(machine.take() == [.changed(.shrank(to: 1)), .drain(0)])
     }
@@ -174,15 +174,15 @@ import Testing
         var machine = machine(open: 1)
         var blocked = view(0, 5)
         blocked.isBlocked = true
-        machine.tick(now: later, demand: .init(isWaiting: true, age: 499 * ms), views: [blocked])
+        machine.tickAnswering(now: later, demand: .init(isWaiting: true, age: 499 * ms), views: [blocked])
         #expect(machine.take() == [])
-        machine.tick(now: later, demand: .init(isWaiting: true, age: 500 * ms), views: [blocked])
+        machine.tickAnswering(now: later, demand: .init(isWaiting: true, age: 500 * ms), views: [blocked])
         #expect(machine.take() == [.changed(.grew(to: 2, .queueAge)), .open(1)])
     }
 
     @Test func oldRequestsDoNotGrowAPoolWithRoom() {
         var machine = machine(open: 2)
-        machine.tick(
+        machine.tickAnswering(
             now: later, demand: .init(isWaiting: true, age: 60_000 * ms), views: [view(0, 100), view(1, 10)])
         #expect(machine.take() == [])
     }
@@ -208,7 +208,7 @@ import Testing
                 view.isWindowFull = true
                 return view
             }
-            machine.tick(now: now, demand: .init(isWaiting: true, peakInFlight: 15), views: views)
+            machine.tickAnswering(now: now, demand: .init(isWaiting: true, peakInFlight: 15), views: views)
         }
         #expect(
             machine.take() == [
@@ -220,17 +220,17 @@ import Testing
     @Test func nothingIsReservedWithinIdleTimeoutOfRecall() {
         var machine = machine(open: 2, reserves: 1)
         let reserve = machine.numbers(.reserve)[0]
-        machine.tick(
+        machine.tickAnswering(
             now: later, demand: .init(isWaiting: true, peakInFlight: 2), views: [view(0, 100), view(1, 100)])
         #expect(machine.take() == [.report(reserve), .changed(.recalled(connection: reserve))])
         let calm = PoolStateMachine.Demand(peakInFlight: 2)
         // Clears the peak of a hundred, so that only the recent recall prevents a reserve.
         machine.load = LoadWindow(length: 1)
         for time in stride(from: UInt64(1000), to: 8000, by: 1000) {
-            machine.tick(now: later + time * ms, demand: calm, views: [view(0, 1), view(1, 1)])
+            machine.tickAnswering(now: later + time * ms, demand: calm, views: [view(0, 1), view(1, 1)])
         }
         #expect(machine.take() == [])
-        machine.tick(now: later + 8000 * ms, demand: calm, views: [view(0, 1), view(1, 1)])
+        machine.tickAnswering(now: later + 8000 * ms, demand: calm, views: [view(0, 1), view(1, 1)])
         #expect(machine.take() == [.report(0), .changed(.reserved(connection: 0))])
     }
 
@@ -241,13 +241,13 @@ import Testing
         stalled.isWindowFull = stall == .window
         stalled.isBlocked = stall == .blocked
         for second in UInt64(1)..<60 {
-            machine.tick(
+            machine.tickAnswering(
                 now: later + second * 1000 * ms, demand: .init(isWaiting: stall == .waiting, peakInFlight: 2),
                 views: [stalled, view(1, 1)])
         }
         #expect(machine.take() == [])
         // Without the stall a connection is reserved at once.
-        machine.tick(
+        machine.tickAnswering(
             now: later + 60_000 * ms, demand: .init(peakInFlight: 2), views: [view(0, 1), view(1, 1)])
         #expect(machine.take() == [.report(0), .changed(.reserved(connection: 0))])
     }
@@ -275,21 +275,21 @@ import Testing
 
     @Test func failingConnectionIsAbandonedWhenNoLongerNeeded() {
         var machine = machine(open: 1) { $0.reconnectInitial = 60_000_000_000 }
-        machine.tick(now: later, demand: .init(isWaiting: true), views: [view(0, 100)])
+        machine.tickAnswering(now: later, demand: .init(isWaiting: true), views: [view(0, 100)])
         #expect(machine.take() == [.changed(.grew(to: 2, .connectionsFull)), .open(1)])
         machine.ended(1, .failed, now: later)
         var now = later
         // The load still needs the connection, so the target stays.
         for _ in 0..<20 {
             now += 1000 * ms
-            machine.tick(now: now, demand: .init(peakInFlight: 51), views: [view(0, 1)])
+            machine.tickAnswering(now: now, demand: .init(peakInFlight: 51), views: [view(0, 1)])
         }
         #expect(machine.target == 2)
         while let number = machine.takeOpening() { machine.ended(number, .failed, now: now) }
         _ = machine.take()
         for _ in 0..<20 {
             now += 1000 * ms
-            machine.tick(now: now, demand: .init(peakInFlight: 50), views: [view(0, 1)])
+            machine.tickAnswering(now: now, demand: .init(peakInFlight: 50), views: [view(0, 1)])
             while let number = machine.takeOpening() { machine.ended(number, .failed, now: now) }
         }
         #expect(machine.take() == [.changed(.shrank(to: 1))])

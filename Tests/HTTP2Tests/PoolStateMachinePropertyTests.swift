@@ -89,7 +89,7 @@ private struct FailureRecord {
             case (.halfOpen(.serverErrors), .open(_, .unreachable)): false
             case (.closed, .open), (.open, .halfOpen), (.halfOpen, .open), (.halfOpen, .closed): true
             // A connection that stayed open can still answer.
-            case (.open(_, .unreachable), .closed): true
+            case (.open(_, .unreachable), .closed), (.open(_, .noAnswer), .closed): true
             default: false
             }
         }
@@ -136,6 +136,8 @@ private struct FailureRecord {
                 case .changed(.recalled): recalled += 1
                 case .reportAll: isStopped = machine.stoppedUntil != nil
                 case .changed(.rotates): break
+                case .changed(.suspects(let number)):
+                    if machine.members[Int(number)].hasAnswered { problem = "\(number) has answered" }
                 }
             }
             if reserved > 0, recalled > 0 { problem = "recalled and reserved at once" }
@@ -147,7 +149,9 @@ private struct FailureRecord {
                 problem = "a stop began or ended without a report"
             }
             isShort = false
-            if machine.live > limits.maximum { problem = "\(machine.live) connections" }
+            let extra = machine.members.count { $0.isExtra && $0.phase != .draining }
+            if extra > limits.maximum { problem = "\(extra) connections beside suspects" }
+            if machine.live > limits.maximum + extra { problem = "\(machine.live) connections" }
             if machine.target < limits.minimum || machine.target > limits.maximum {
                 problem = "a target of \(machine.target)"
             }

@@ -100,6 +100,7 @@ import Testing
                     number: number, inFlight: isStuck ? 0 : 3, limit: isStuck ? 0 : 100,
                     isWindowFull: isStuck && number % 2 == 0, isBlocked: isStuck && number % 2 == 1)
             }
+            for view in views where view.inFlight > 0 { machine.heard(view.number) }
             machine.tick(now: now, demand: .init(isWaiting: isWaiting, peakInFlight: 3), views: views)
             for action in machine.take() {
                 switch action {

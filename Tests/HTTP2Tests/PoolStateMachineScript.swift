@@ -25,3 +25,14 @@ extension PoolStateMachineScript {
         _ = machine.take()
     }
 }
+
+extension PoolStateMachine {
+    /// A tick after answers on all open connections.
+    mutating func tickAnswering(now: UInt64, demand: Demand, views: [View]) {
+        for view in views where members[Int(view.number)].phase != .free {
+            members[Int(view.number)].hasAnswered = true
+            heard(view.number)
+        }
+        tick(now: now, demand: demand, views: views)
+    }
+}

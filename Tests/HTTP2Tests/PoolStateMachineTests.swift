@@ -33,8 +33,9 @@ import Testing
     /// Reports full connections and waiting requests from `start` on, so that the machine grows by one.
     private func growOnce(_ machine: inout Machine, at start: UInt64) {
         let views = machine.numbers(.active).map { view($0, 100) }
-        machine.tick(now: start, demand: .init(isWaiting: true, peakInFlight: 100), views: views)
-        machine.tick(now: start + 100 * ms, demand: .init(isWaiting: true, peakInFlight: 100), views: views)
+        machine.tickAnswering(now: start, demand: .init(isWaiting: true, peakInFlight: 100), views: views)
+        machine.tickAnswering(
+            now: start + 100 * ms, demand: .init(isWaiting: true, peakInFlight: 100), views: views)
         openAll(&machine, at: start + 100 * ms)
     }
 
@@ -76,19 +77,19 @@ import Testing
         var machine = machine()
         openAll(&machine, at: 0)
         let full = Machine.Demand(isWaiting: true)
-        machine.tick(now: 1000 * ms, demand: full, views: [view(0, 90)])
-        machine.tick(now: 1099 * ms, demand: full, views: [view(0, 90)])
+        machine.tickAnswering(now: 1000 * ms, demand: full, views: [view(0, 90)])
+        machine.tickAnswering(now: 1099 * ms, demand: full, views: [view(0, 90)])
         #expect(machine.take() == [])
-        machine.tick(now: 1100 * ms, demand: full, views: [view(0, 90)])
+        machine.tickAnswering(now: 1100 * ms, demand: full, views: [view(0, 90)])
         #expect(machine.take() == [.changed(.grew(to: 2, .connectionsFull)), .open(1)])
         machine.opened(1, now: 1200 * ms)
         _ = machine.take()
         // The next growth waits for 2 s, however full the connections are.
         for time in stride(from: UInt64(1200), to: 3100, by: 100) {
-            machine.tick(now: time * ms, demand: full, views: [view(0, 100), view(1, 100)])
+            machine.tickAnswering(now: time * ms, demand: full, views: [view(0, 100), view(1, 100)])
         }
         #expect(machine.take() == [])
-        machine.tick(now: 3100 * ms, demand: full, views: [view(0, 100), view(1, 100)])
+        machine.tickAnswering(now: 3100 * ms, demand: full, views: [view(0, 100), view(1, 100)])
         #expect(machine.take() == [.changed(.grew(to: 3, .connectionsFull)), .open(2)])
     }
 
@@ -96,13 +97,13 @@ import Testing
         var machine = machine()
         openAll(&machine, at: 0)
         let waiting = Machine.Demand(isWaiting: true)
-        machine.tick(now: 1000 * ms, demand: waiting, views: [view(0, 100)])
-        machine.tick(now: 1060 * ms, demand: waiting, views: [view(0, 89)])
-        machine.tick(now: 1120 * ms, demand: waiting, views: [view(0, 100)])
-        machine.tick(now: 1219 * ms, demand: waiting, views: [view(0, 100)])
+        machine.tickAnswering(now: 1000 * ms, demand: waiting, views: [view(0, 100)])
+        machine.tickAnswering(now: 1060 * ms, demand: waiting, views: [view(0, 89)])
+        machine.tickAnswering(now: 1120 * ms, demand: waiting, views: [view(0, 100)])
+        machine.tickAnswering(now: 1219 * ms, demand: waiting, views: [view(0, 100)])
         #expect(machine.take() == [])
         // Full connections alone don't grow the pool.
-        machine.tick(now: 1400 * ms, demand: .init(), views: [view(0, 100)])
+        machine.tickAnswering(now: 1400 * ms, demand: .init(), views: [view(0, 100)])
         #expect(machine.take() == [])
     }
 
@@ -110,7 +111,7 @@ import Testing
         var machine = machine { $0.growthPatience = 10_000 * ms }
         openAll(&machine, at: 0)
         let old = Machine.Demand(isWaiting: true, age: 500 * ms)
-        machine.tick(now: 1000 * ms, demand: old, views: [view(0, 100)])
+        machine.tickAnswering(now: 1000 * ms, demand: old, views: [view(0, 100)])
         #expect(machine.take() == [.changed(.grew(to: 2, .queueAge)), .open(1)])
     }
 
@@ -119,7 +120,7 @@ import Testing
         openAll(&machine, at: 0)
         var stuck = view(0, 3)
         stuck.isWindowFull = true
-        machine.tick(now: 1000 * ms, demand: .init(isWaiting: true), views: [stuck])
+        machine.tickAnswering(now: 1000 * ms, demand: .init(isWaiting: true), views: [stuck])
         #expect(machine.take() == [.changed(.grew(to: 2, .connectionsFull)), .open(1)])
     }
 
@@ -129,7 +130,8 @@ import Testing
         var first = view(0, 1, limit: 1)
         first.isAuthenticated = false
         for time in stride(from: UInt64(1000), to: 9000, by: 100) {
-            machine.tick(now: time * ms, demand: .init(isWaiting: true, age: time * ms), views: [first])
+            machine.tickAnswering(
+                now: time * ms, demand: .init(isWaiting: true, age: time * ms), views: [first])
         }
         #expect(machine.take() == [])
     }
@@ -153,24 +155,24 @@ import Testing
         var now: UInt64 = 2000
         // Reserving waits for a whole window of low load.
         while now < 10_000 {
-            machine.tick(now: now * ms, demand: calm, views: [view(0, 30), view(1, 10)])
+            machine.tickAnswering(now: now * ms, demand: calm, views: [view(0, 30), view(1, 10)])
             now += 1000
         }
         #expect(machine.take() == [])
         while machine.count(.reserve) == 0, now < 30_000 {
-            machine.tick(now: now * ms, demand: calm, views: [view(0, 30), view(1, 10)])
+            machine.tickAnswering(now: now * ms, demand: calm, views: [view(0, 30), view(1, 10)])
             now += 1000
         }
         #expect(machine.take() == [.report(1), .changed(.reserved(connection: 1))])
         // A reserve in use stays. A reserve that is idle for half of the timeout closes.
-        machine.tick(now: now * ms, demand: calm, views: [view(0, 30), view(1, 1)])
-        machine.tick(now: (now + 1000) * ms, demand: calm, views: [view(0, 30), view(1, 0)])
-        machine.tick(now: (now + 5999) * ms, demand: calm, views: [view(0, 30), view(1, 0)])
+        machine.tickAnswering(now: now * ms, demand: calm, views: [view(0, 30), view(1, 1)])
+        machine.tickAnswering(now: (now + 1000) * ms, demand: calm, views: [view(0, 30), view(1, 0)])
+        machine.tickAnswering(now: (now + 5999) * ms, demand: calm, views: [view(0, 30), view(1, 0)])
         #expect(machine.take() == [])
-        machine.tick(now: (now + 6000) * ms, demand: calm, views: [view(0, 30), view(1, 0)])
+        machine.tickAnswering(now: (now + 6000) * ms, demand: calm, views: [view(0, 30), view(1, 0)])
         #expect(machine.take() == [.drain(1), .changed(.shrank(to: 1))])
         machine.ended(1, .ours, now: (now + 6100) * ms)
-        machine.tick(now: (now + 60_000) * ms, demand: calm, views: [view(0, 0)])
+        machine.tickAnswering(now: (now + 60_000) * ms, demand: calm, views: [view(0, 0)])
         #expect(machine.take() == [])
         #expect(machine.count(.active) == 1)
     }
@@ -181,12 +183,14 @@ import Testing
         growOnce(&machine, at: 1000 * ms)
         var now: UInt64 = 2000
         while machine.count(.reserve) == 0, now < 30_000 {
-            machine.tick(now: now * ms, demand: .init(peakInFlight: 1), views: [view(0, 1), view(1, 0)])
+            machine.tickAnswering(
+                now: now * ms, demand: .init(peakInFlight: 1), views: [view(0, 1), view(1, 0)])
             now += 1000
         }
         _ = machine.take()
-        machine.tick(now: now * ms, demand: .init(isWaiting: true), views: [view(0, 100), view(1, 100)])
-        machine.tick(
+        machine.tickAnswering(
+            now: now * ms, demand: .init(isWaiting: true), views: [view(0, 100), view(1, 100)])
+        machine.tickAnswering(
             now: (now + 100) * ms, demand: .init(isWaiting: true), views: [view(0, 100), view(1, 100)])
         #expect(machine.take() == [.report(1), .changed(.recalled(connection: 1))])
     }
@@ -197,7 +201,7 @@ import Testing
         growOnce(&machine, at: 1000 * ms)
         for second in UInt64(2)..<60 {
             // A burst of 60 in each window exceeds half of a connection's streams.
-            machine.tick(
+            machine.tickAnswering(
                 now: second * 1000 * ms, demand: .init(peakInFlight: second % 4 == 0 ? 60 : 1),
                 views: [view(0, 0), view(1, 0)])
         }
@@ -209,9 +213,9 @@ import Testing
     @Test func ageRotationOpensTheSuccessorFirst() {
         var machine = machine { $0.maximumAge = 100_000 * ms }
         openAll(&machine, at: 0)
-        machine.tick(now: 89_000 * ms, demand: .init(), views: [view(0, 5)])
+        machine.tickAnswering(now: 89_000 * ms, demand: .init(), views: [view(0, 5)])
         #expect(machine.take() == [])
-        machine.tick(now: 111_000 * ms, demand: .init(), views: [view(0, 5)])
+        machine.tickAnswering(now: 111_000 * ms, demand: .init(), views: [view(0, 5)])
         #expect(machine.take() == [.changed(.rotates(connection: 0, .age)), .open(1)])
         machine.opened(1, now: 111_100 * ms)
         #expect(machine.take() == [.report(1), .drain(0)])
@@ -223,11 +227,11 @@ import Testing
         var machine = machine { $0.maximumAge = 100_000 * ms }
         openAll(&machine, at: 0)
         machine.answered(0)
-        machine.tick(now: 120_000 * ms, demand: .init(), views: [view(0, 5)])
+        machine.tickAnswering(now: 120_000 * ms, demand: .init(), views: [view(0, 5)])
         #expect(machine.takeOpening() == 1)
         machine.ended(1, .failed, now: 121_000 * ms)
         #expect(machine.count(.retiring) == 1)
-        machine.tick(now: 130_000 * ms, demand: .init(), views: [view(0, 5)])
+        machine.tickAnswering(now: 130_000 * ms, demand: .init(), views: [view(0, 5)])
         #expect(machine.takeOpening() == 1)
     }
 
@@ -236,7 +240,7 @@ import Testing
         openAll(&machine, at: 0)
         var old = view(0, 5)
         old.isNearlyExhausted = true
-        machine.tick(now: 1000 * ms, demand: .init(), views: [old])
+        machine.tickAnswering(now: 1000 * ms, demand: .init(), views: [old])
         #expect(machine.take() == [.changed(.rotates(connection: 0, .streamIDs)), .open(1)])
     }
 

@@ -56,6 +56,8 @@ public enum DeliveryAction: Equatable, Sendable {
     /// Load this many pushes of a topic that the store has as suspended: to find out whether APNs accepts them, or because
     /// it is the turn of parked pushes.
     case pushesWanted(topic: UInt16, count: Int)
+    /// Report that a push of the topic is isolated, because connections have ended with it in flight.
+    case isolated(topic: UInt16)
     /// Report that pushes beyond the share of the topic's tenant are parked from now on. `pushes`: the tenant's pushes in
     /// memory.
     case parked(topic: UInt16, pushes: Int)

@@ -114,7 +114,8 @@ struct DeliveryItem: BitwiseCopyable {
     var flags: Flags
     /// Highest bits of the order; the four highest bits are ``round``.
     private var orderHigh: UInt16
-    var refusals: UInt8 = 0
+    /// ``refusals``, and in the three highest bits ``losses``.
+    private var counts: UInt8 = 0
     var state = ItemState.undispatched
 
     // Second cache line.
@@ -140,6 +141,24 @@ struct DeliveryItem: BitwiseCopyable {
     /// Bits of ``orderHigh`` that belong to the order.
     private static let orderHighBits: UInt16 = 12
     private static let orderHighMask: UInt16 = 1 << orderHighBits - 1
+
+    /// Attempts in a row that APNs didn't process, 31 at most.
+    var refusals: UInt8 {
+        get { counts & Self.mostRefusals }
+        set { counts = counts & ~Self.mostRefusals | min(newValue, Self.mostRefusals) }
+    }
+
+    private static let mostRefusals: UInt8 = 31
+
+    /// Connections that have ended with the item in flight and without an answer, 7 at most. Those that carried other
+    /// items, too, count until the item is isolated.
+    var losses: UInt8 {
+        get { counts &>> 5 }
+        set { counts = counts & Self.mostRefusals | min(newValue, 7) &<< 5 }
+    }
+
+    /// True when the item is sent on a connection for isolated pushes.
+    var isIsolated: Bool { losses >= Isolation.losses }
 
     var receiptTimeoutSeconds: UInt32 { receiptTimeout & (Self.finalBit - 1) }
 

@@ -31,6 +31,8 @@ public struct DeliveryLimits: Sendable {
     public var storeAfterMilliseconds: Int64
     /// Most pushes of a tenant that the store has with their topic. Beyond it nothing of the tenant is parked.
     public var parkedPushes = 1_000_000
+    /// Connections that may end with an isolated push alone before the push is undeliverable, 1 to 5.
+    public var isolatedAttempts = 3
     /// Pushes in memory that the tenants share.
     public var room = 1 << 30
     /// Most pushes in memory that have returned from the store.

@@ -12,6 +12,7 @@ extension DeliveryMachine {
         if pausedPools > 0 { endPause(item.pointee.pool) }
         let recovers = openCircuits > 0 && (circuits[Int(topic)].fault == .refusal || isProbe(slot))
         let device = leaveStream(slot, .right)
+        if item.pointee.losses > 0 { endIsolation(slot) }
         if item.pointee.delivery == .confirm {
             acceptedUnconfirmed(slot, at: now)
         } else {
@@ -50,6 +51,7 @@ extension DeliveryMachine {
         let isSuspect = answer.reason.suspectsConfigurationInBursts
         let endsToken = answer.reason == .unregistered || answer.reason == .expiredToken
         let device = leaveStream(slot, isSuspect ? .wrong : .right)
+        if item.pointee.losses > 0 { endIsolation(slot) }
         let isBurst = isSuspect && circuits[Int(topic)].holdsWrongTokens
         if item.pointee.isOrdered, answer.class == .configuration {
             // Broadcasts don't wait for a person, because the store can't keep them, and waiting holds their partition.
@@ -142,17 +144,23 @@ extension DeliveryMachine {
 
     /// Records that the request ended without an answer. `processed` is false when APNs can't have processed it: the
     /// stream was refused, or lies above GOAWAY's last stream (RFC 9113 §6.8, §8.7).
-    public mutating func failed(_ slot: UInt32, processed: Bool, at now: DeliveryTime) {
+    /// - Parameter isLoss: the other side has ended the connection, and the request may be the cause.
+    public mutating func failed(
+        _ slot: UInt32, processed: Bool, isLoss: Bool = false, at now: DeliveryTime
+    ) {
         let item = items + Int(slot)
         if openCircuits > 0, isProbe(slot) { probeFailed(slot, at: now) }
+        let wasAlone = isLoss && isAloneOnConnection(slot)
         // An answer may be lost more often for good tokens.
         let device = leaveStream(slot, processed ? .right : .unknown)
-        if processed {
+        if isLoss, noteLoss(slot, wasAlone: wasAlone) {
+            finish(slot, .undeliverable, .endsConnections, at: now)
+        } else if processed {
             countFailure(slot)
             retry(slot, .unknownOutcome(item.pointee.duplicates), at: now)
         } else {
             item.pointee.attempts -= 1
-            item.pointee.refusals = min(item.pointee.refusals, .max - 1) + 1
+            item.pointee.refusals += 1
             retry(slot, .notProcessed, at: now)
         }
         releaseDeviceLimited(device, at: now)
@@ -184,7 +192,10 @@ extension DeliveryMachine {
         switch decision {
         case .giveUp(let reason): finish(slot, reason.outcome, reason.cause, at: now)
         case .now: retryOrEnd(slot, inMilliseconds: 0, at: now)
-        case .after(let milliseconds): retryOrEnd(slot, inMilliseconds: milliseconds, at: now)
+        case .after(let milliseconds):
+            // The store doesn't know that the push is isolated.
+            let most = item.pointee.isIsolated ? limits.storeAfterMilliseconds : .max
+            retryOrEnd(slot, inMilliseconds: min(milliseconds, most), at: now)
         }
     }
 

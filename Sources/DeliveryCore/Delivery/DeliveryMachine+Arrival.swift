@@ -246,6 +246,8 @@ extension DeliveryMachine {
         (new.next, new.previous, new.peer) = (old.next, old.previous, old.peer)
         (new.queueNext, new.queuePrevious) = (old.queueNext, old.queuePrevious)
         new.notBefore = old.notBefore
+        // The old push may wait among the isolated ones.
+        new.losses = min(old.losses, Isolation.losses)
         new.state = old.state
         new.flags.formUnion(old.flags.intersection(.moves))
         // The store's copy of a restored push doesn't have this wait.

@@ -110,9 +110,9 @@ extension DeliveryMachine {
     mutating func mustPark(_ slot: UInt32) -> Bool {
         let item = items + Int(slot)
         let topic = Int(item.pointee.topic)
-        guard circuits[topic].isParked, !item.pointee.isOrdered, circuits[topic].probe != slot else {
-            return false
-        }
+        guard circuits[topic].isParked, !item.pointee.isOrdered, !item.pointee.isIsolated,
+            circuits[topic].probe != slot
+        else { return false }
         let tenant = Int(circuits[topic].tenant)
         guard budgets.mayPark(tenant) else { return false }
         let mayUseShare = item.pointee.flags.contains(.offsetDone) || item.pointee.priority == .immediate

@@ -3,7 +3,7 @@ extension DeliveryMachine {
     public func checkInvariants() -> String? {
         guard milestones.isBalanced else { return "milestones don't add up" }
         guard milestones[.undispatched] == 0 else { return "an item is undispatched" }
-        var (live, flying, suspended, returns, timed, judged) = (0, 0, 0, 0, 0, 0)
+        var (live, flying, suspended, returns, timed, judged, isolated) = (0, 0, 0, 0, 0, 0, 0)
         for index in 0..<highWater where items[index].state.isLive {
             live += 1
             let item = items[index]
@@ -11,7 +11,9 @@ extension DeliveryMachine {
             guard device.isUsed else { return "slot \(index) has no device" }
             if let problem = checkLinks(UInt32(index), item) { return problem }
             switch item.state {
-            case .inFlight: flying += 1
+            case .inFlight:
+                flying += 1
+                if item.isIsolated { isolated += 1 }
             case .topicCircuitOpen: suspended += 1
             case .returning: returns += 1
             default: break
@@ -23,6 +25,7 @@ extension DeliveryMachine {
         guard live == milestones.pending else { return "\(live) live items, \(milestones.pending) counted" }
         guard flying == milestones[.inFlight] else { return "in flight" }
         guard timed == timers.count else { return "timers of items that are gone" }
+        guard isolated == isolations.reduce(0, { $0 + $1.value.inFlight }) else { return "isolated" }
         guard suspended == circuits.reduce(0, { $0 + $1.waiting.count }) else { return "suspended" }
         guard milestones[.poolUnavailable] == unavailablePools.reduce(0, { $0 + ($1?.count ?? 0) }) else {
             return "pool unavailable"

@@ -164,6 +164,7 @@ extension DeliveryMachine {
         setState(slot, .inFlight)
         item.pointee.round = circuits[Int(item.pointee.topic)].begin()
         item.pointee.flags.insert(.changed)
+        if item.pointee.isIsolated { isolations[item.pointee.pool, default: Isolation()].begin() }
         if !isAlone(slot) { device.pointee.inFlight += 1 }
         item.pointee.attempts = min(item.pointee.attempts, .max - 1) + 1
         if item.pointee.firstSent == 0 { item.pointee.firstSent = now.wallMilliseconds }
@@ -196,6 +197,7 @@ extension DeliveryMachine {
             circuits[Int(items[Int(slot)].topic)].tokens.end(round, verdict)
             items[Int(slot)].round = 0
         }
+        if items[Int(slot)].isIsolated { isolations[items[Int(slot)].pool]?.end() }
         items[Int(slot)].flags.remove(.ignoresPresence)
         if !isAlone(slot) { devices.entries[Int(device)].inFlight -= 1 }
         setState(slot, .undispatched)

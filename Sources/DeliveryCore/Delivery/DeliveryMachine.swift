@@ -57,6 +57,8 @@ public struct DeliveryMachine: ~Copyable {
     var poolPauses: [RetryAfterPause] = []
     /// Holds that had not ended at the last check.
     var pausedPools = 0
+    /// Isolated items in flight, by pool.
+    var isolations: [UInt16: Isolation] = [:]
     /// Items that wait for their pool, by pool; nil while the pool is available.
     var unavailablePools: [ItemList?] = []
     /// Items of devices that are back: urgent items, and others.

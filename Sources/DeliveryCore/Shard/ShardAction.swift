@@ -70,6 +70,8 @@ public enum ShardAction: Equatable, BitwiseCopyable, Sendable {
     case resumed(topic: UInt16)
     /// Report to the intake that some suspended pushes of the topic are wanted back.
     case pushesWanted(topic: UInt16, count: Int)
+    /// Tell a person that a push of the topic is isolated, because connections have ended with it in flight.
+    case isolated(topic: UInt16)
     /// Tell a person that pushes of the topic's tenant beyond its share are parked. `pushes`: its pushes in memory.
     case parked(topic: UInt16, pushes: Int)
     /// Tell a person that the parked pushes of the topic's tenant have returned.

@@ -6,6 +6,8 @@ public enum AttemptEnd: Sendable {
     case answered(AttemptAnswer)
     /// The request ended without an answer. `processed`: APNs may have the push.
     case unanswered(processed: Bool)
+    /// The other side has ended the connection, and APNs may have the push.
+    case connectionLost
     /// A GOAWAY that blames the topic has ended the request.
     case topicRefused
     /// The connection had no room.
@@ -42,6 +44,7 @@ extension ShardMachine {
         switch end {
         case .answered(let answer): delivery.answered(slot, answer, at: now)
         case .unanswered(let processed): delivery.failed(slot, processed: processed, at: now)
+        case .connectionLost: delivery.failed(slot, processed: true, isLoss: true, at: now)
         case .topicRefused: delivery.topicRefused(slot, at: now)
         case .notSent: delivery.notSent(slot, at: now)
         case .unsendable: delivery.giveUp(slot, .undeliverable, .notSupported, at: now)
@@ -58,6 +61,12 @@ extension ShardMachine {
     public func flightRoom(_ inFlight: Int, at now: DeliveryTime) -> Int {
         delivery.flightRoom(inFlight, at: now)
     }
+
+    /// Returns true when a push is sent on a connection for isolated pushes.
+    public func isIsolated(_ slot: UInt32) -> Bool { delivery.isIsolated(slot) }
+
+    /// Returns how many more isolated pushes of a pool may begin.
+    public func isolationRoom(_ pool: UInt16) -> Int { delivery.isolationRoom(pool) }
 
     /// Pushes begun since the machine's creation, without those that were not sent after all.
     public var begunPushes: Int { delivery.milestones.sent }

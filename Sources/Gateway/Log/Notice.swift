@@ -4,7 +4,7 @@
 /// worker. Lines on level debug have no limit. librdkafka itself holds repetitions of a broker's error back.
 enum Notice: UInt8 {
     // About a pool, by its index.
-    case connectionOpened, connectionClosed, connectionLost, connectionReplaced, goAway
+    case connectionOpened, connectionClosed, connectionLost, connectionReplaced, connectionSuspect, goAway
     case hostUnresolved, resolverSilent, resolverAnswers
     case circuitOpen, circuitHalfOpen, circuitClosed
     case poolStopped, poolSuspended, poolResumed, poolOverloaded
@@ -12,7 +12,7 @@ enum Notice: UInt8 {
     case keyReplaced, keyRests, keysRefused, keyServes, renewalUndone
 
     // About a topic, by its number.
-    case topicRefused, tokensRefused, topicOverloaded, topicRecovered
+    case topicRefused, tokensRefused, topicOverloaded, topicRecovered, pushIsolated
 
     // About an app on a pool, by the number of the app's first topic there.
     case appParked, appUnparked, appCrowds

@@ -33,6 +33,11 @@ final class CredentialPool {
     let name: String
     let environment: Configuration.APNS.Environment
     let connections: ConnectionPool
+    /// Connection for isolated pushes. Nil before the first such push.
+    private(set) var isolated: ConnectionPool?
+    private let notifications: NotificationTable
+    private let loop: EventLoop
+    private unowned let delegate: any ConnectionPoolDelegate
     private let status: CredentialStatus
     private var generations: CredentialGenerations<Access>
     /// Answers other than 200 by ``Reason/rawValue``.
@@ -57,6 +62,9 @@ final class CredentialPool {
     ) {
         self.index = index
         self.notices = notices
+        self.notifications = notifications
+        self.loop = loop
+        self.delegate = delegate
         name = plan.name
         environment = plan.environment
         status = plan.status
@@ -77,6 +85,57 @@ final class CredentialPool {
 
     /// Parts that requests are sent with now.
     private var access: Access { generations.serving.access }
+
+    // MARK: Isolation
+
+    /// Returns the connection for isolated pushes, and opens it before the first of them. Nothing that happens there
+    /// delays the others' connections.
+    func isolate() -> ConnectionPool {
+        if let isolated { return isolated }
+        var configuration = connections.configuration
+        configuration.connections = 1
+        configuration.maximumConnections = nil
+        // Other isolated pushes wait while a connection that ended is replaced.
+        configuration.reconnectMaximum = min(configuration.reconnectMaximum, .seconds(2))
+        let pool = ConnectionPool(
+            configuration: configuration, context: access.identity.context, fields: access.fields,
+            notifications: notifications, loop: loop, delegate: delegate)
+        isolated = pool
+        renew(pool, atOnce: false)
+        pool.start()
+        return pool
+    }
+
+    /// Returns the pool of one of the credential's connections.
+    func owner(of connection: ClientConnection) -> ConnectionPool {
+        if let isolated, isolated.has(connection) { isolated } else { connections }
+    }
+
+    /// Removes a push from the queue where it waits, if it waits.
+    func dequeue(_ slot: UInt32) {
+        if !connections.scheduler.remove(slot: slot) { isolated?.scheduler.remove(slot: slot) }
+    }
+
+    /// Number of a connection among all of the credential.
+    private func number(of connection: UInt32, in pool: ConnectionPool) -> UInt32 {
+        pool === connections ? connection : ~connection
+    }
+
+    private func number(of connection: ClientConnection) -> UInt32 {
+        number(of: connection.number, in: owner(of: connection))
+    }
+
+    /// Stops sending for a while, because APNs refuses the credential.
+    func stop(reason: String) {
+        connections.stop(reason: reason)
+        isolated?.stop(reason: reason)
+    }
+
+    /// Closes all connections at once.
+    func close() {
+        connections.close()
+        isolated?.close()
+    }
 
     // MARK: Requests
 
@@ -147,7 +206,7 @@ final class CredentialPool {
     /// Handles answers on a connection that accept its credential.
     @inline(__always)
     func accepted(on connection: ClientConnection) {
-        if !expiries.isEmpty { expiries.ended(connection.number) }
+        if !expiries.isEmpty { expiries.ended(number(of: connection)) }
         if generations.serving.access.identity.keys?.isExhausted == true {
             keyAccepted(on: connection.generation)
         }
@@ -177,6 +236,7 @@ final class CredentialPool {
         generations.update { if refresh(&$1, at: now) { renewed.append($0) } }
         for generation in renewed {
             connections.renewYoung(generation: generation, age: Self.youngConnection)
+            isolated?.renewYoung(generation: generation, age: Self.youngConnection)
         }
         return access.tokenGeneration != 0
     }
@@ -212,7 +272,7 @@ final class CredentialPool {
         on connection: ClientConnection, tokenGeneration: UInt64, sentAt: UInt64, at now: MonotonicTime
     ) {
         let isFresh = isFresh(tokenGeneration, on: connection.generation)
-        if expiries.refused(connection.number, isFresh: isFresh, sentAt: sentAt, at: now.nanoseconds) {
+        if expiries.refused(number(of: connection), isFresh: isFresh, sentAt: sentAt, at: now.nanoseconds) {
             replace(connection)
         }
     }
@@ -220,15 +280,17 @@ final class CredentialPool {
     /// Handles a read that ends requests without an answer. APNs may reset the streams of a connection on which it
     /// has refused a provider token.
     func unanswered(on connection: ClientConnection) {
-        if !expiries.isEmpty, expiries.failed(connection.number) { replace(connection) }
+        if !expiries.isEmpty, expiries.failed(number(of: connection)) { replace(connection) }
     }
 
     private func replace(_ connection: ClientConnection) {
-        if connection.isOpen { connections.replace(connection.number, .now) }
+        if connection.isOpen { owner(of: connection).replace(connection.number, .now) }
     }
 
     /// Records that a connection is gone, so that its number may be used again.
-    func connectionClosed(_ number: UInt32) { expiries.ended(number) }
+    func connectionClosed(_ connection: UInt32, of pool: ConnectionPool) {
+        expiries.ended(number(of: connection, in: pool))
+    }
 
     /// Handles ExpiredProviderToken in a GOAWAY.
     func tokenExpired(on connectionGeneration: UInt32) {
@@ -288,14 +350,21 @@ final class CredentialPool {
     }
 
     private func apply(atOnce: Bool) {
-        connections.renew(
-            .init(context: access.identity.context, fields: access.fields, proxy: access.identity.proxy),
-            generation: generations.serving.number, atOnce: atOnce)
+        renew(connections, atOnce: atOnce)
+        if let isolated { renew(isolated, atOnce: atOnce) }
         forgetEarlier()
     }
 
+    private func renew(_ pool: ConnectionPool, atOnce: Bool) {
+        pool.renew(
+            .init(context: access.identity.context, fields: access.fields, proxy: access.identity.proxy),
+            generation: generations.serving.number, atOnce: atOnce)
+    }
+
     private func forgetEarlier() {
-        generations.forget { connections.hasConnection(ofGeneration: $0) }
+        generations.forget {
+            connections.hasConnection(ofGeneration: $0) || isolated?.hasConnection(ofGeneration: $0) == true
+        }
     }
 
     /// Handles an answer, a GOAWAY or a TLS alert on a connection of the generation. Returns true when the reason
@@ -309,6 +378,7 @@ final class CredentialPool {
         case .isReplaced:
             // Otherwise pushes would meet the refusal again, as long as no new connection opens.
             connections.drain(generation: connectionGeneration)
+            isolated?.drain(generation: connectionGeneration)
             return access.identity.keys?.isExhausted != true
         case .refusesKey: return useNextKey(text, now: now)
         case .undoesRenewal:
@@ -365,6 +435,12 @@ final class CredentialPool {
     var figures: CredentialFigures {
         var figures = CredentialFigures(report: status.report)
         figures.pools = PoolFigures(connections.snapshot())
+        if let isolated {
+            var others = PoolFigures(isolated.snapshot())
+            // A push that ends its connections is no fault of APNs.
+            others.circuitsOpen = 0
+            figures.pools = figures.pools + others
+        }
         figures.pools.reasons = reasons.map { $0 }
         figures.pools.latencies = [latencies.0.snapshot(), latencies.1.snapshot(), latencies.2.snapshot()]
         figures.pools.tokenIssued = access.tokenIssued

@@ -38,8 +38,7 @@ extension Shard {
             case .finish(let slot, let kind, let cause, let successor, let facts):
                 finish(slot, kind, cause, successor: successor, facts, context)
             case .enqueue(let slot, let atFront): enqueue(slot, atFront: atFront)
-            case .dequeue(let slot):
-                pools[Int(jobs[slot].pointee.pool)].connections.scheduler.remove(slot: slot)
+            case .dequeue(let slot): pools[Int(jobs[slot].pointee.pool)].dequeue(slot)
             case .requeue(let slot): requeue(slot)
             case .giveBack(let slot):
                 counters.abandoned += 1
@@ -98,6 +97,11 @@ extension Shard {
             case .resumed(let topic): for hash in hashes(of: topic) { report(.topicResumed(hash)) }
             case .pushesWanted(let topic, let count):
                 for hash in hashes(of: topic) { report(.pushesWanted(hash, count: count)) }
+            case .isolated(let topic):
+                notices.log(
+                    .warning, .pushIsolated, of: Int(topic),
+                    "connections ended again and again with a push in flight; it is sent on a connection of its own",
+                    metadata: tenant(ofTopic: topic))
             case .parked(let topic, let pushes):
                 notices.log(
                     .warning, .appParked, of: Int(topic),
@@ -159,9 +163,16 @@ extension Shard {
         return hashes
     }
 
+    /// Returns the connections that a push is sent on.
+    @inline(__always)
+    private func connections(of slot: UInt32) -> ConnectionPool {
+        let pool = pools[Int(jobs[slot].pointee.pool)]
+        return machine.isIsolated(slot) ? pool.isolate() : pool.connections
+    }
+
     private func enqueue(_ slot: UInt32, atFront: Bool) {
         let job = jobs[slot]
-        let isQueued = pools[Int(job.pointee.pool)].connections.scheduler.enqueue(
+        let isQueued = connections(of: slot).scheduler.enqueue(
             slot: slot, app: UInt32(job.pointee.app), priority: job.pointee.push.priority,
             bytes: job.pointee.push.payload.count, now: loop.now.nanoseconds, atFront: atFront)
         precondition(isQueued, "slot \(slot) can't be queued")
@@ -170,7 +181,7 @@ extension Shard {
     /// Requeues a slot whose job was replaced by a successor in the queue.
     private func requeue(_ slot: UInt32) {
         let job = jobs[slot]
-        let isReplaced = pools[Int(job.pointee.pool)].connections.scheduler.replaced(
+        let isReplaced = connections(of: slot).scheduler.replaced(
             slot: slot, priority: job.pointee.push.priority, bytes: job.pointee.push.payload.count,
             now: loop.now.nanoseconds)
         precondition(isReplaced, "slot \(slot) does not wait")

@@ -10,8 +10,11 @@ extension Shard {
     }
 
     func pool(_ pool: ConnectionPool, happened event: PoolEvent) {
-        guard let owner = pools.first(where: { $0.connections === pool }) else { return }
+        guard let owner = pools.first(where: { $0.connections === pool || $0.isolated === pool }) else {
+            return
+        }
         let index = Int(owner.index)
+        let isIsolated = owner.isolated === pool
         switch event {
         case .opened(let connection, let address, let tls, let nanoseconds):
             notices.log(
@@ -22,11 +25,11 @@ extension Shard {
                     "milliseconds": "\(nanoseconds / 1_000_000)",
                 ]))
         case .closed(let connection, let generation, let reason):
-            owner.connectionClosed(connection)
+            owner.connectionClosed(connection, of: pool)
             let expected: Bool
             switch reason {
             case .drained, .closed: expected = true
-            default: expected = machine.isDraining
+            default: expected = machine.isDraining || isIsolated
             }
             let level: Logger.Level = expected ? .info : .warning
             let metadata = owner.metadata(["connection": "\(connection)", "reason": "\(reason)"])
@@ -61,7 +64,8 @@ extension Shard {
             notices.log(
                 .notice, .resolverAnswers, of: index,
                 "the resolver answers again", metadata: owner.metadata(["host": "\(host)"]))
-        case .changed(let change): log(change, of: owner)
+        // The connection for isolated pushes ends because of what it carries.
+        case .changed(let change): if !isIsolated { log(change, of: owner) }
         case .stopped(let reason, let nanoseconds):
             notices.log(
                 .critical, .poolStopped, of: index,
@@ -98,7 +102,7 @@ extension Shard {
         _ reason: Reason, _ text: String, _ generation: UInt32, _ owner: CredentialPool
     ) {
         if owner.isReplaced(after: reason, on: generation, text, now: loop.now) { return }
-        if owner.stops(after: reason) { return owner.connections.stop(reason: text) }
+        if owner.stops(after: reason) { return owner.stop(reason: text) }
         guard reason.refusesCertificate else { return }
         notices.log(
             .warning, .certificateRefused, of: Int(owner.index),
@@ -158,6 +162,11 @@ extension Shard {
         case .recalled(let connection):
             logger.info(
                 "a connection returns from the reserve because it is needed again",
+                metadata: owner.metadata(["connection": "\(connection)"]))
+        case .suspects(let connection):
+            notices.log(
+                .warning, .connectionSuspect, of: index,
+                "a connection hasn't answered its first request for seconds; another is opened",
                 metadata: owner.metadata(["connection": "\(connection)"]))
         case .rotates(let connection, let cause):
             notices.log(

@@ -225,7 +225,7 @@ extension Shard {
         // The actions that follow find the successor. Without a collapse identifier, the successor's topic can be of
         // another pool, where the slot does not wait.
         if old.pointee.pool != successor.pool {
-            pools[Int(old.pointee.pool)].connections.scheduler.remove(slot: slot)
+            pools[Int(old.pointee.pool)].dequeue(slot)
         }
         // Token of a change that the machine still has to make for this slot.
         successor.notedToken = old.pointee.notedToken

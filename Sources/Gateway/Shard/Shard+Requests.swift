@@ -48,7 +48,7 @@ extension Shard {
 
     /// Closes all connections at once, and drops the records that nobody has taken.
     private func close() {
-        for pool in pools { pool.connections.close() }
+        for pool in pools { pool.close() }
         while let record = ring.pop() { ConsumedRecord(rawPointer: record.pointer).destroy() }
     }
 

@@ -10,7 +10,10 @@ extension Shard {
         waiting.leaveResponses { shrank($0, by: $1) }
         // A request whose content waits for the server's window reads the content from the job.
         var unsent: Set<UInt32> = []
-        for pool in pools { pool.connections.forEachUnsent { unsent.insert($0) } }
+        for pool in pools {
+            pool.connections.forEachUnsent { unsent.insert($0) }
+            pool.isolated?.forEachUnsent { unsent.insert($0) }
+        }
         jobs.forEachWithRecord { slot, job in
             guard job.pointee.responseRound != responseRound, !unsent.contains(slot) else { return }
             keepInOwnMemory(slot)

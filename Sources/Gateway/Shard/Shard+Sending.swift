@@ -17,57 +17,79 @@ extension Shard {
         for number in pools.indices {
             let index = (first + number) % pools.count
             let pool = pools[index]
-            // Held once: each use of the pool's property would count references.
-            let connections = pool.connections
-            guard connections.scheduler.waiting > 0 else { continue }
-            let clocks = ClockReading.now()
-            // A single pool may take all the room.
-            var room =
-                pools.count > 1 ? machine.flightRoom(connections.scheduler.assigned, at: now) : .max
-            guard room > 0 else { continue }
-            var gate = machine.poolGate(pool.index, restsUntil: pool.rest(at: clocks), at: now)
-            guard gate != .closed else { continue }
-            var keys = pool.keyGate(at: loop.now, mayProbe: connections.openConnections > 0)
-            guard pool.refreshToken(at: clocks) else { continue }
-            while true {
-                if left <= 0 {
-                    let more = pushes.claim(atMost: min(Self.claimedAtOnce, connections.scheduler.waiting))
-                    guard more > 0 || connections.scheduler.waiting == 0 else {
-                        // All pools get their turns, however little is allowed.
-                        firstPool = (index + 1) % pools.count
-                        return connections.scheduler.endRun()
-                    }
-                    claimed += more
-                    left = more
-                }
-                guard
-                    let (slot, connection) = connections.nextAssignment(urgentOnly: gate == .urgentOnly)
-                else { break }
-                if let next = connections.scheduler.upcoming {
-                    machine.prefetch(next)
-                    jobs.prefetch(next)
-                }
-                if case .closed(let until) = keys { machine.keysRefused(slot, probeAt: until, at: now) }
-                guard machine.beginAttempt(slot, at: now) else {
-                    connections.withdraw(slot, from: connection)
-                    act()
-                    continue
-                }
-                left -= 1
-                let isSent = send(slot, on: connection, of: pool)
-                // The request takes a place, and three from what is free.
-                room -= 4
-                if isSent, keys == .probe { keys = pool.keyProbed() }
-                if isSent, gate == .probe { gate = machine.probed(pool.index, at: now) }
-                guard room <= 0 || gate == .closed else { continue }
-                connections.scheduler.endRun()
-                break
+            // A single pool may take all the room. A request takes a place, and three from what is free.
+            let isLimited = pools.count > 1 && pool.connections.scheduler.waiting > 0
+            let room =
+                isLimited ? machine.flightRoom(pool.connections.scheduler.assigned, at: now) : .max
+            var mayGoOn = send(on: pool.connections, of: pool, room: room, each: 4, &claimed, &left)
+            if mayGoOn, let isolated = pool.isolated {
+                let room = machine.isolationRoom(pool.index)
+                mayGoOn = send(on: isolated, of: pool, room: room, each: 1, &claimed, &left)
+            }
+            guard mayGoOn else {
+                // All pools get their turns, however little is allowed.
+                firstPool = (index + 1) % pools.count
+                return
             }
         }
     }
 
+    /// Sends waiting pushes on connections of a pool.
+    /// - Parameters:
+    ///   - each: part of the room that a request takes.
+    ///   - claimed: pushes claimed so far.
+    ///   - left: part of them that is surely left.
+    /// - Returns: false when the worker allows no further push.
+    private func send(
+        on connections: ConnectionPool, of pool: CredentialPool, room: Int, each: Int, _ claimed: inout Int,
+        _ left: inout Int
+    ) -> Bool {
+        guard connections.scheduler.waiting > 0, room > 0 else { return true }
+        let clocks = ClockReading.now()
+        var room = room
+        var gate = machine.poolGate(pool.index, restsUntil: pool.rest(at: clocks), at: now)
+        guard gate != .closed else { return true }
+        var keys = pool.keyGate(at: loop.now, mayProbe: connections.openConnections > 0)
+        guard pool.refreshToken(at: clocks) else { return true }
+        while true {
+            if left <= 0 {
+                let more = pushes.claim(atMost: min(Self.claimedAtOnce, connections.scheduler.waiting))
+                guard more > 0 || connections.scheduler.waiting == 0 else {
+                    connections.scheduler.endRun()
+                    return false
+                }
+                claimed += more
+                left = more
+            }
+            guard
+                let (slot, connection) = connections.nextAssignment(urgentOnly: gate == .urgentOnly)
+            else { return true }
+            if let next = connections.scheduler.upcoming {
+                machine.prefetch(next)
+                jobs.prefetch(next)
+            }
+            if case .closed(let until) = keys { machine.keysRefused(slot, probeAt: until, at: now) }
+            guard machine.beginAttempt(slot, at: now) else {
+                connections.withdraw(slot, from: connection)
+                act()
+                continue
+            }
+            left -= 1
+            let isSent = send(slot, on: connection, of: pool, connections)
+            room -= each
+            if isSent, keys == .probe { keys = pool.keyProbed() }
+            if isSent, gate == .probe { gate = machine.probed(pool.index, at: now) }
+            guard room <= 0 || gate == .closed else { continue }
+            connections.scheduler.endRun()
+            return true
+        }
+    }
+
     /// - Returns: whether the push was submitted.
-    private func send(_ slot: UInt32, on connection: ClientConnection, of pool: CredentialPool) -> Bool {
+    private func send(
+        _ slot: UInt32, on connection: ClientConnection, of pool: CredentialPool,
+        _ connections: ConnectionPool
+    ) -> Bool {
         jobs.prefetchRequest(slot)
         let job = jobs[slot]
         let collapses = plan.collapsesRepeats[Int(job.pointee.app)]
@@ -82,7 +104,7 @@ extension Shard {
             job.pointee.sentAt = loop.now.nanoseconds
             return true
         case .noCapacity:
-            pool.connections.withdraw(slot, from: connection)
+            connections.withdraw(slot, from: connection)
             machine.attemptEnded(slot, .notSent, at: now)
             act()
         case .headersTooLarge:
@@ -92,7 +114,7 @@ extension Shard {
                 .critical, .headersTooLong, of: Int(pool.index),
                 "request headers are too long; the push is undeliverable, and its connection closes",
                 metadata: pool.metadata())
-            pool.connections.withdraw(slot, from: connection)
+            connections.withdraw(slot, from: connection)
             machine.attemptEnded(slot, .unsendable, at: now)
             act()
             connection.close()
@@ -157,7 +179,9 @@ extension Shard {
             machine.attemptEnded(event.tag, .topicRefused, at: now)
             act(ActionContext(verdict: refusal))
         } else {
-            machine.attemptEnded(event.tag, .unanswered(processed: event.processed != .no), at: now)
+            let end: AttemptEnd =
+                event.isConnectionLoss ? .connectionLost : .unanswered(processed: event.processed != .no)
+            machine.attemptEnded(event.tag, end, at: now)
             act()
         }
     }
@@ -199,9 +223,10 @@ extension Shard {
             let rest = pool.tooManyTokenUpdates(on: connection.generation)
             retryAfter = max(retryAfter, rest)
         }
+        let connections = pool.owner(of: connection)
         let remedy = verdict.remedy(
-            isOpen: connection.isOpen, isOnly: pool.connections.openConnections == 1)
-        if let replacement = remedy.replacement { pool.connections.replace(connection.number, replacement) }
+            isOpen: connection.isOpen, isOnly: connections.openConnections == 1)
+        if let replacement = remedy.replacement { connections.replace(connection.number, replacement) }
         if verdict.class == .authentication {
             pool.tokenExpired(
                 on: connection, tokenGeneration: job.pointee.tokenGeneration, sentAt: job.pointee.sentAt,

@@ -307,9 +307,11 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
         snapshot.apps = metrics.snapshot()
         for (number, name) in plan.appNames.enumerated() {
             for pool in pools {
-                snapshot.apps[name]?.inFlight += pool.connections.scheduler.inFlight(app: UInt32(number))
-                snapshot.apps[name]?.waiting += Priority.allCases.reduce(0) {
-                    $0 + pool.connections.scheduler.depth(app: UInt32(number), $1)
+                for connections in [pool.connections, pool.isolated].compactMap({ $0 }) {
+                    snapshot.apps[name]?.inFlight += connections.scheduler.inFlight(app: UInt32(number))
+                    snapshot.apps[name]?.waiting += Priority.allCases.reduce(0) {
+                        $0 + connections.scheduler.depth(app: UInt32(number), $1)
+                    }
                 }
             }
         }

@@ -138,6 +138,7 @@ struct CredentialPoolPlanner {
             returnBurst: max(1, min(100, delivery.returnRate / delivery.shards)),
             storeAfterMilliseconds: configuration.store.map { Int64($0.after / .milliseconds(1)) } ?? 30_000,
             storeIsDurable: configuration.store != nil)
+        limits.isolatedAttempts = delivery.retry.isolatedAttempts
         limits.room = max(1, delivery.maxInFlight / delivery.shards)
         if let store = configuration.store { limits.parkedPushes = store.parkedLimit / delivery.shards }
         return limits

@@ -153,8 +153,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         var errors = 0
         /// Number of errors after the last good answer.
         var last = 0
-        /// Whether a good answer was about the request. A refused or too often changed provider token (403, 429)
-        /// doesn't count. Nor does a connection that is not for this server (421).
+        /// Whether a good answer was about the push.
         var isAccepted = false
         /// A readable answer arrived.
         var isAnswered = false
@@ -164,7 +163,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
             guard !Self.isError(status: status) else { return noteError() }
             good += 1
             last = 0
-            if status != 403 && status != 429 && status != 421 { isAccepted = true }
+            if ClientEvent.isAboutPush(status: status) { isAccepted = true }
         }
 
         mutating func noteError() {
@@ -188,6 +187,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         _ connection: ClientConnection, _ judgement: Judgement, unknown: Int, now: UInt64
     ) {
         machine.served(connection.number, judgement.good)
+        if judgement.isAnswered { machine.heard(connection.number) }
         let member = machine.members[Int(connection.number)]
         if judgement.isAnswered,
             !member.hasAnswered || judgement.isAccepted && (!member.isAccepted || machine.failures > 0)

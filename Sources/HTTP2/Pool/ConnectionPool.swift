@@ -230,6 +230,11 @@ public final class ConnectionPool {
     /// Whether the server has accepted the credential with which connections are opened.
     public var isGenerationProven: Bool { machine.isGenerationProven }
 
+    /// Whether the connection is one of this pool's.
+    public func has(_ connection: ClientConnection) -> Bool {
+        Int(connection.number) < connections.count && connections[Int(connection.number)] === connection
+    }
+
     /// Replaces a generation's connections that are younger than `age`, because its provider token changes.
     public func renewYoung(generation: UInt32, age: Duration) {
         machine.renewYoung(
@@ -293,6 +298,7 @@ public final class ConnectionPool {
         }
         switch machine.circuit {
         case _ where machine.stoppedUntil != nil: free = 0
+        case .closed where machine.members[Int(connection.number)].isSuspect: free = 0
         case .closed:
             if let share = machine.streamShare { free = min(free, max(0, share - connection.openStreams)) }
         case .open: free = 0

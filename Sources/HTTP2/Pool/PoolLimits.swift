@@ -2,7 +2,8 @@
 public struct PoolLimits: Sendable, Equatable {
     /// Least number of connections that stay open, from 1.
     public var minimum = 2
-    /// Highest number of connections. A connection that drains, or serves until its successor is open, does not count.
+    /// Highest number of connections. A connection that drains, serves until its successor is open, or is suspect does
+    /// not count.
     public var maximum = 16
     /// Least time between two openings that replace lost connections or raise the pool to its minimum.
     public var openInterval: UInt64 = 200_000_000
@@ -48,6 +49,8 @@ public struct PoolLimits: Sendable, Equatable {
     /// Time for which a connection may accept no request and have none in flight, with requests waiting, before
     /// replacement.
     public var progressTimeout: UInt64 = 15_000_000_000
+    /// Time after which a connection without any answer is suspect, and another is opened beside it.
+    var answerPatience: UInt64 { min(3_000_000_000, progressTimeout / 5) }
 
     public init() {}
 
@@ -79,6 +82,7 @@ public enum PoolFault: String, Sendable, Equatable, CustomStringConvertible {
     case unreachable = "no connection to the server can be opened"
     case serverErrors = "the server answers with errors"
     case noProgress = "the server leaves no stream or window for requests"
+    case noAnswer = "the server answers no request"
 
     public var description: String { rawValue }
 }
@@ -93,6 +97,8 @@ public enum PoolChange: Sendable, Equatable {
     case recalled(connection: UInt32)
     /// A connection that was out of use is closed.
     case shrank(to: Int)
+    /// A connection hasn't answered its first request yet. Another is opened.
+    case suspects(connection: UInt32)
     /// A connection is replaced before it ends by itself.
     case rotates(connection: UInt32, PoolRotationCause)
     /// The circuit has changed to this state.

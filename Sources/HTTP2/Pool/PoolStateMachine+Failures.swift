@@ -9,6 +9,7 @@ extension PoolStateMachine {
     /// - Parameter isAccepted: the answer was about the request, and so refused neither the credential nor the
     ///   connection.
     mutating func answered(_ number: UInt32, isAccepted: Bool = true) {
+        heard(number)
         let member = members[Int(number)]
         members[Int(number)].hasAnswered = true
         if isAccepted {
@@ -17,6 +18,8 @@ extension PoolStateMachine {
             // An older connection doesn't show whether the server still accepts the credential.
             if member.since >= lastStopEnd { stops = 0 }
         }
+        // An answer to a request from before, on a connection that drains since, shows as much.
+        if isAccepted, case .open(_, .noAnswer) = circuit { setCircuit(.closed) }
         switch member.phase {
         case .active, .reserve, .retiring: break
         // The connection accepts no more requests, so its answer changes nothing.
@@ -30,6 +33,15 @@ extension PoolStateMachine {
         guard isNew else { return }
         failures = 0
         notBefore = 0
+    }
+
+    /// Records that any answer has arrived on the connection.
+    mutating func heard(_ number: UInt32) {
+        unansweredSince = nil
+        members[Int(number)].unansweredSince = nil
+        guard members[Int(number)].isSuspect else { return }
+        members[Int(number)].isSuspect = false
+        members[Int(number)].isCounted = false
     }
 
     /// Records the answers of one read.
@@ -100,7 +112,7 @@ extension PoolStateMachine {
         case .serverErrors:
             serverFailures += 1
             openCircuit(fault, until: now + probePause(serverFailures))
-        case .noProgress: openCircuit(fault, until: countFailure(now: now))
+        case .noProgress, .noAnswer: openCircuit(fault, until: countFailure(now: now))
         }
     }
 

@@ -12,6 +12,8 @@ extension PoolStateMachine {
         forgetShortLives(now: now)
         endOldRamp(now: now)
         replaceStuck(now: now, demand, views)
+        watchAnswers(now: now, demand, views)
+        drainExtra(demand)
         load.note(max(demand.peakInFlight, views.reduce(0) { $0 + $1.inFlight }), now: now)
         rotate(now: now, views)
         grow(now: now, demand, views)
@@ -103,6 +105,52 @@ extension PoolStateMachine {
         }
     }
 
+    /// Suspects connections that don't answer their first request, however well they acknowledge PINGs. Opens the
+    /// circuit when no connection has answered for ``PoolLimits/progressTimeout``.
+    private mutating func watchAnswers(now: UInt64, _ demand: Demand, _ views: [View]) {
+        // Connections without a request, or with fresh ones alone, may answer.
+        var mayAnswer = false
+        var isInFlight = false
+        for view in views {
+            let index = Int(view.number)
+            guard view.inFlight > 0 else {
+                members[index].unansweredSince = nil
+                if members[index].phase == .active { mayAnswer = true }
+                continue
+            }
+            isInFlight = true
+            let since = members[index].unansweredSince ?? now
+            members[index].unansweredSince = since
+            guard now >= since + limits.answerPatience else {
+                mayAnswer = true
+                continue
+            }
+            if circuit == .closed, members[index].phase == .active { suspect(index, now: now) }
+        }
+        if isInFlight {
+            unansweredSince = unansweredSince ?? now
+        } else if !demand.isWaiting {
+            unansweredSince = nil
+        }
+        guard circuit == .closed, isInFlight, !mayAnswer, let since = unansweredSince,
+            now >= since + limits.progressTimeout
+        else { return }
+        for view in views where isServing(view.number) || members[Int(view.number)].phase == .retiring {
+            members[Int(view.number)].isCounted = true
+            drain(Int(view.number))
+        }
+        openCircuit(.noAnswer, until: countFailure(now: now))
+    }
+
+    private mutating func suspect(_ index: Int, now: UInt64) {
+        guard !members[index].hasAnswered, !members[index].isSuspect else { return }
+        members[index].isSuspect = true
+        // Another one may fare no better.
+        members[index].isCounted = true
+        countFailure(now: now)
+        actions += [.report(UInt32(index)), .changed(.suspects(connection: UInt32(index)))]
+    }
+
     private func isServing(_ number: UInt32) -> Bool {
         members[Int(number)].phase == .active || members[Int(number)].phase == .reserve
     }
@@ -115,7 +163,9 @@ extension PoolStateMachine {
             return
         }
         guard target < limits.maximum, live >= target, count(.opening) == 0, now >= notBefore,
-            lastGrowth.map({ now >= $0 + limits.growthInterval }) ?? true
+            lastGrowth.map({ now >= $0 + limits.growthInterval }) ?? true,
+            // More connections don't help with a server that answers nothing.
+            members.allSatisfy({ $0.phase != .active || $0.hasAnswered })
         else { return }
         target += 1
         lastGrowth = now

@@ -91,6 +91,12 @@ struct PoolStateMachine {
         var isEndedByServer = false
         /// The failure of this connection is already counted, so its end adds none.
         var isCounted = false
+        /// Time since which requests have been in flight without an answer on the connection; nil when none is.
+        var unansweredSince: UInt64?
+        /// The connection hasn't answered its first request for a while, and gets no other.
+        var isSuspect = false
+        /// The connection was opened because others are suspect.
+        var isExtra = false
         /// Time since which the connection has had no request in flight and accepted none, while requests waited; nil
         /// when that is not so.
         var stuckSince: UInt64?
@@ -126,6 +132,8 @@ struct PoolStateMachine {
     var lastOpening: UInt64?
     var lastGrowth: UInt64?
     var fullSince: UInt64?
+    /// Time since which requests have been in flight without an answer on any connection; nil when none is.
+    var unansweredSince: UInt64?
     /// Time of the last reason to grow; nil before the first.
     var lastNeed: UInt64?
     /// Number of answers in a row that show a server in trouble, and the time of the first.
@@ -166,6 +174,12 @@ struct PoolStateMachine {
             case .free, .retiring, .draining: $0
             }
         }
+    }
+
+    /// Connections that may be opened beside suspects. They are at most as many as the pool aims at.
+    private var extras: Int {
+        guard circuit == .closed else { return 0 }
+        return min(target, members.count { $0.phase == .active && $0.isSuspect })
     }
 
     // MARK: Connections
@@ -355,13 +369,24 @@ struct PoolStateMachine {
 
     /// Whether a connection is missing that may be opened as soon as ``earliestOpening`` has passed.
     var mayOpen: Bool {
-        guard !isClosing, live < target, members.contains(where: { $0.phase == .free }) else { return false }
+        guard !isClosing, live < target + extras, members.contains(where: { $0.phase == .free }) else {
+            return false
+        }
         return switch circuit {
         case .closed: true
         // A single connection is enough to find out.
         case .halfOpen: live == 0
         case .open: false
         }
+    }
+
+    /// Drains a connection that was opened beside suspects, once there are enough others and nothing waits.
+    mutating func drainExtra(_ demand: Demand) {
+        guard !demand.isWaiting, live > target + extras, count(.opening) == 0,
+            let extra = members.firstIndex(where: { $0.phase == .active && $0.isExtra && !$0.isSuspect })
+        else { return }
+        drain(extra)
+        actions.append(.changed(.shrank(to: target)))
     }
 
     /// Returns the next action, which the owner carries out; nil when there is none.
@@ -376,7 +401,9 @@ struct PoolStateMachine {
         if !isClosing { drainReplaced() }
         while mayOpen, earliestOpening <= now {
             guard let free = members.firstIndex(where: { $0.phase == .free }) else { return }
-            members[free] = Member(phase: .opening, since: now, generation: generation)
+            let isExtra = live >= target
+            members[free] = Member(
+                phase: .opening, since: now, generation: generation, isExtra: isExtra)
             lastOpening = now
             pauseAfterOpening(now: now)
             actions.append(.open(UInt32(free)))

@@ -56,6 +56,8 @@ public enum OutcomeCause: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     case deviceErased
     /// The store's copy of the job exceeds a limit of this version. A newer version wrote the copy, or it is damaged.
     case notSendable
+    /// Connections ended again and again with the push in flight, at last those that carried the push alone.
+    case endsConnections
 
     /// Machine-readable code.
     public var name: StaticString {
@@ -68,6 +70,7 @@ public enum OutcomeCause: UInt8, CaseIterable, BitwiseCopyable, Sendable {
         case .deviceUnregistered: "device-unregistered"
         case .deviceErased: "device-erased"
         case .notSendable: "not-sendable"
+        case .endsConnections: "ends-connections"
         }
     }
 
@@ -82,6 +85,7 @@ public enum OutcomeCause: UInt8, CaseIterable, BitwiseCopyable, Sendable {
         case .deviceUnregistered: "the device token is no longer registered"
         case .deviceErased: "the data of the device was erased"
         case .notSendable: "the stored push exceeds a limit of this version of Sluice"
+        case .endsConnections: "each connection with the push ended, even when it carried nothing else"
         }
     }
 }

@@ -116,7 +116,8 @@ extension ClientConnection {
         let leftThrough = endTransport()
         if socket >= 0 { ClientSocket.close(socket) }
         socket = -1
-        session.abandonStreams(leftThrough: leftThrough)
+        session.abandonStreams(
+            leftThrough: leftThrough, code: reason.isOfServer ? .connectError : .cancel)
         deliver()
         owner.connectionClosed(self, reason: reason)
     }

@@ -33,7 +33,7 @@ public struct ClientEvent {
     public var tag: UInt32 = 0
     /// Error code of a reset or GOAWAY. When a request fails without a reset by the server, the code shows the cause.
     /// PROTOCOL_ERROR or FLOW_CONTROL_ERROR: the answer broke the rules. NO_ERROR: the stream is above a GOAWAY's last
-    /// stream. CANCEL: the request expired. CONNECT_ERROR: the connection ended.
+    /// stream. CANCEL: the request expired, or we ended the connection. CONNECT_ERROR: the other side ended it.
     public var code: UInt32 = 0
     /// `retry-after` in seconds; 0 when the server gave none.
     public var retryAfterSeconds: UInt32 = 0
@@ -59,6 +59,18 @@ public struct ClientEvent {
     public internal(set) var isStreamError: Bool {
         get { flags & 2 != 0 }
         set { flags = newValue ? flags | 2 : flags & ~2 }
+    }
+
+    /// Whether an answer of this status is about the push, so that the server accepts the credential. A refused or too
+    /// often changed provider token (403, 429) isn't, nor a connection that is not for this server (421).
+    static func isAboutPush(status: UInt16) -> Bool {
+        status / 100 == 2 || status / 100 == 4 && status != 403 && status != 421 && status != 429
+    }
+
+    /// Whether the other side ended the connection, and the failed request may be the cause.
+    public var isConnectionLoss: Bool {
+        kind == .failed && code == HTTP2ErrorCode.connectError.rawValue && processed == .unknown
+            && !isStreamError
     }
 
     /// Whether the stream ended after the status and before the end of the answer. Content is missing then, perhaps.

@@ -78,6 +78,14 @@ public enum ConnectionCloseReason: Sendable, CustomStringConvertible {
         }
     }
 
+    /// Whether the other side ended an open connection, or broke the protocol, so that a request may be the cause.
+    var isOfServer: Bool {
+        switch self {
+        case .tls, .http2, .closedByServer: true
+        case .connectFailed, .connectTimeout, .proxy, .unresponsive, .drained, .closed, .permitEnded: false
+        }
+    }
+
     /// Whether the server refused our certificate, or demands one that we did not present.
     public var refusesCertificate: Bool {
         if case .tls(let error) = self { error.kind == .certificateRefused } else { false }

@@ -51,7 +51,7 @@ public struct ConnectionHealth: Sendable {
     }
 
     /// Number of requests that expire, without an answer since they were sent, before the connection is closed, PINGs
-    /// or not.
+    /// or not. A connection without any answer so far is closed after the first.
     public static let maximumExpired = 3
     /// Least grace, in nanoseconds, so that a stall of the network or of the server does not count as its end.
     static let leastGrace: UInt64 = 250_000_000
@@ -68,6 +68,7 @@ public struct ConnectionHealth: Sendable {
 
     /// Time of the last answer, or of the connection's opening.
     public private(set) var lastAnswer: UInt64
+    private var hasAnswered = false
     private var lastRead: UInt64
     private var busySince: UInt64
     /// Send time of a PING after which nothing has been read; nil when there is none.
@@ -114,6 +115,7 @@ public struct ConnectionHealth: Sendable {
     /// Reports a whole answer.
     public mutating func answered(now: UInt64) {
         lastAnswer = now
+        hasAnswered = true
         expiredSinceAnswer = 0
     }
 
@@ -141,7 +143,7 @@ public struct ConnectionHealth: Sendable {
     /// Returns the action that is due now. Called at ``nextTick(openStreams:)`` at the latest.
     public mutating func tick(now: UInt64, openStreams: Int) -> Action {
         if expiredUnderWay > 0 { return .close(.requestsUnderWay(expiredUnderWay)) }
-        if expiredSinceAnswer >= Self.maximumExpired {
+        if expiredSinceAnswer >= (hasAnswered ? Self.maximumExpired : 1) {
             return .close(.requestsUnanswered(expiredSinceAnswer))
         }
         if let probeSentAt {

@@ -5,7 +5,7 @@ extension ClientSession {
     /// passes the rest again with the bytes that follow.
     ///
     /// - Throws: an error if the connection can't continue. A GOAWAY with the code is then in ``output``. The owner
-    ///   sends it if possible, calls ``abandonStreams(leftThrough:)`` and closes. A later call throws the same error.
+    ///   sends it if possible, calls ``abandonStreams(leftThrough:code:)`` and closes. A later call throws the same error.
     public mutating func receive(_ bytes: UnsafeRawBufferPointer) throws(HTTP2ConnectionError) -> Int {
         // Bytes used before the error must not be used a second time.
         if let failure { throw failure }
@@ -260,8 +260,7 @@ extension ClientSession {
         event.body = body
         event.isCut = isCut
         if cell.uniqueIDCount > 0 { event.uniqueID = streams.uniqueID(of: index) }
-        // The server has accepted the credential when its answer is about something else.
-        if !authenticated, cell.status != 403 { authenticated = true }
+        if !authenticated, ClientEvent.isAboutPush(status: cell.status) { authenticated = true }
         controlFrames = 0
         if !cell.unsent.isEmpty, !isCut {
             // The answer arrived before the end of the request (RFC 9113 §8.1), so the rest is not needed.

@@ -297,13 +297,17 @@ public struct ClientSession: ~Copyable {
     /// Ends every open stream, because the connection is gone. A stream is not processed when the end of its request
     /// was never sent or a GOAWAY excluded it. Otherwise the processing is unknown.
     ///
-    /// - Parameter position: end of the output that may have been sent, by ``EventLoop/ByteQueue/endPosition``; nil
-    ///   means as far as it was consumed.
-    public mutating func abandonStreams(leftThrough position: UInt64? = nil) {
+    /// - Parameters:
+    ///   - position: end of the output that may have been sent, by ``EventLoop/ByteQueue/endPosition``; nil means as
+    ///     far as it was consumed.
+    ///   - code: CONNECT_ERROR when the other side ended the connection, otherwise CANCEL.
+    public mutating func abandonStreams(
+        leftThrough position: UInt64? = nil, code: HTTP2ErrorCode = .connectError
+    ) {
         let position = position ?? output.frontPosition
         while streams.oldest >= 0 {
             let processed = wasProcessed(streams[streams.oldest], leftThrough: position)
-            fail(streams.oldest, failed: processed, code: .connectError)
+            fail(streams.oldest, failed: processed, code: code)
         }
         blockedStreams.removeAll()
     }
