@@ -9,7 +9,7 @@ DESTDIR ?=
 BINARY ?= .build/release/sluice
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb image sbom demo test bench bench-connection bench-core bench-store bench-simulator bench-memory soak fuzz fuzz-merge fuzz-build simulate simulate-mutations simulate-mechanical chaos check-deploy format lint clean dependencies test-dependencies toolchain
+.PHONY: help build install deb image sbom demo test bench bench-connection bench-core bench-store bench-simulator bench-memory bench-neighbour soak fuzz fuzz-merge fuzz-build simulate simulate-mutations simulate-mechanical chaos check-deploy format lint clean dependencies test-dependencies toolchain
 
 help:
 	@echo 'make demo     builds, starts an embedded Kafka, an APNs simulator and a worker, and pushes a load through them'
@@ -24,6 +24,7 @@ help:
 	@echo 'make bench-store  the retry store with ten million pushes: each figure with its bound; the longest of all'
 	@echo 'make bench-simulator  the device simulator: memory, pushes a second, the page in Chromium; about three minutes'
 	@echo 'make bench-memory  the worst resident memory of a worker under hostile records; about ten minutes'
+	@echo 'make bench-neighbour  an app beside another one in trouble, on one worker; about half an hour'
 	@echo 'make soak     80 % of the capacity under faults of APNs, audited at the end: MINUTES=60'
 	@echo 'make fuzz     libFuzzer on the HTTP/2 client, until it finds a fault or is stopped'
 	@echo 'make simulate  the workers that ship in worlds full of faults: SEEDS=1000 EVENTS=300 (records of each seed) FIRST=1 JOBS=2'
@@ -109,6 +110,10 @@ bench-simulator: toolchain test-dependencies
 bench-memory: toolchain dependencies
 	@$(SWIFT) build -c release --product sluice
 	@Benchmarks/memory $(ARGS)
+
+bench-neighbour: toolchain test-dependencies
+	@$(SWIFT) build -c release --product sluice
+	@Benchmarks/neighbour $(ARGS)
 
 MINUTES ?= 60
 

@@ -17,6 +17,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, ".build", "release")
 SERVER_CORE, CLIENT_CORE = "0", "1"
+BOTH_CORES = f"{SERVER_CORE},{CLIENT_CORE}"
 CLIENT_TIMEOUT = 120
 
 # Headers of a sender with a provider token. Values that differ per push differ in our client and are fixed in
@@ -238,6 +239,16 @@ def provider_token():
     header = part(json.dumps({"alg": "ES256", "kid": "ABC123DEFG"}).encode())
     claims = part(json.dumps({"iss": "DEF123GHIJ", "iat": int(time.time())}).encode())
     return f"{header}.{claims}.{part(bytes(range(1, 65)))}"
+
+
+def percentile(histogram, percent):
+    """Milliseconds of a histogram of a result of `sluice bench`."""
+    rank, seen = percent / 100 * histogram["count"], 0
+    for microseconds, count in histogram["buckets"]:
+        seen += count
+        if seen >= rank:
+            return min(microseconds, histogram["max_us"]) / 1e3
+    return 0
 
 
 def entry(runs, unit):
