@@ -132,6 +132,33 @@ struct SuspendedScheduleTests {
         #expect(schedule.next(at: 0)?.after == nil, "from the beginning again")
     }
 
+    /// Most of the entries that a look finds can be those of another shard.
+    @Test func wantOfManyGoesOnInItsPartition() {
+        var schedule = begun()
+        schedule.addPartition(4)
+        found(&schedule, schedule.next(at: 0)!, [], isEnd: true)
+        schedule.suspended(7, shard: 0)
+        schedule.pushesWanted(7, count: 200, shard: 0)
+        let look = schedule.next(at: 0)!
+        let entries = (1...200).map { entry($0, shard: UInt64($0 % 2)) }
+        #expect(found(&schedule, look, entries, isEnd: false)[0]?.count == 100)
+        schedule.pushesWanted(7, count: 200, shard: 0)
+        #expect(schedule.next(at: 0) == nil, "the shard hasn't taken what was found")
+        schedule.consumed(look.slot)
+        let second = schedule.next(at: 0)!
+        #expect(second.slot == look.slot && second.after == item(200) && second.limit == 100)
+        // The rest is too small for another look.
+        let rest = (201...240).map { entry($0) }
+        #expect(found(&schedule, second, rest, isEnd: false)[0]?.count == 40)
+        schedule.consumed(look.slot)
+        #expect(schedule.isIdle, "the other partition isn't scanned")
+        schedule.pushesWanted(7, count: 200, shard: 0)
+        let third = schedule.next(at: 0)!
+        #expect(found(&schedule, third, [entry(1)], isEnd: true)[0] == [1])
+        schedule.consumed(third.slot)
+        #expect(schedule.isIdle, "the partition has no more")
+    }
+
     @Test func probeScanStopsAtTheFirstMatchingPartition() {
         var schedule = begun()
         for slot in [UInt16(4), 5] {

@@ -5,8 +5,8 @@
 /// A shard reports when it suspends a topic, and when the topic's pushes resume. A stopped topic costs only that entry,
 /// for any number of pushes. Looks begin when a topic resumes, when a shard wants some pushes of a topic, and when a partition begins.
 /// A partition begins with a look because nobody knows what the worker before has suspended. Entries of topics that are
-/// stopped by then are read once. A want of some pushes takes those of the first partition that has any. The next look
-/// begins with the next partition.
+/// stopped by then are read once. A want of some pushes takes those of the first partition that has any, and looks on there
+/// while it lacks many. The next look begins with the next partition.
 ///
 /// A single look is under way at a time. No look begins while shards haven't taken what the last look found, because
 /// returning pushes must not delay other loads.
@@ -48,6 +48,13 @@ public struct SuspendedSchedule: Sendable {
         /// Pushes that are enough; nil: all.
         var count: Int?
         var hasBegun = false
+        /// True when a part of the pushes was found.
+        var isRest = false
+
+        /// Returns true when the shard wants some pushes of the topic.
+        func isCounted(_ topic: UInt32?, _ shards: Set<Int>) -> Bool {
+            count != nil && self.topic == topic && self.shards == shards
+        }
     }
 
     /// Topic of a shard.
@@ -153,11 +160,13 @@ public struct SuspendedSchedule: Sendable {
 
     /// Notes that a shard wants some pushes of a topic that it has suspended.
     mutating func pushesWanted(_ topic: UInt32, count: Int, shard: Int) {
-        guard stopped.indices.contains(shard) else { return }
+        guard stopped.indices.contains(shard),
+            !partitions.contains(where: {
+                !$0.isEnding && $0.wants.contains { $0.isRest && $0.isCounted(topic, [shard]) }
+            })
+        else { return }
         for index in partitions.indices
-        where !partitions[index].wants.contains(where: {
-            $0.count != nil && $0.topic == topic && $0.shards == [shard]
-        }) {
+        where !partitions[index].wants.contains(where: { $0.isCounted(topic, [shard]) }) {
             var want = want(topic, [shard])
             want.count = max(1, min(count, Self.mostEntries))
             want.after = partitions[index].ends[Place(topic: topic, shard: shard)]
@@ -229,8 +238,14 @@ public struct SuspendedSchedule: Sendable {
         if let most = want.count, let topic = want.topic, let shard = want.shards.first {
             partitions[index].ends[Place(topic: topic, shard: shard)] = isEnd && count < most ? nil : last
         }
-        if want.count != nil, count > 0 {
+        if let most = want.count, count > 0 {
             removeCounted(want.topic, want.shards)
+            if !isEnd, most - count >= Self.leastEntries {
+                // Most of the entries may be those of other shards.
+                var rest = want
+                (rest.count, rest.after, rest.isRest) = (most - count, last, true)
+                partitions[index].wants.append(rest)
+            }
         } else if isEnd {
             partitions[index].wants.remove(at: place)
         }
@@ -249,7 +264,7 @@ public struct SuspendedSchedule: Sendable {
     /// Ends a want of some pushes in all partitions, because the pushes of one partition are enough.
     private mutating func removeCounted(_ topic: UInt32?, _ shards: Set<Int>) {
         for index in partitions.indices {
-            partitions[index].wants.removeAll { $0.count != nil && $0.topic == topic && $0.shards == shards }
+            partitions[index].wants.removeAll { $0.isCounted(topic, shards) }
         }
     }
 
