@@ -195,6 +195,11 @@ enum TraceDocument {
                 "parked",
                 "waits because its app takes more than its share of the worker and can't send as fast"
             )
+        case .readAhead:
+            return (
+                "read-ahead",
+                "waits because the worker is nearly full, and looks for pushes of priority 10 behind it in Kafka"
+            )
         case .credentialUnavailable:
             return ("credential-unavailable", "waits because its credential has no connection to APNs")
         }

@@ -121,6 +121,10 @@ extension WorkerMetrics {
             "app_parkings", "Times that an app began to wait in the store with its pushes beyond its share.",
             totals.parkings)
         metrics.counter(
+            "app_read_aheads",
+            "Times that an app's pushes of priority 5 and 1 began to wait in the store to read ahead.",
+            totals.readAheads)
+        metrics.counter(
             "topic_stops_for_tokens",
             "Topics stopped because APNs refused most of their device tokens: check environment and topic.",
             totals.tokenStops)

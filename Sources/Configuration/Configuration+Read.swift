@@ -19,7 +19,8 @@ extension Configuration {
         }
         let jobs = root.section("jobs") { readJobs($0) }
         let outcomes = root.section("outcomes") { readOutcomes($0, files: files) }
-        let delivery = root.section("delivery") { readDelivery($0) }
+        let hasStore = root.contains("store")
+        let delivery = root.section("delivery") { readDelivery($0, hasStore: hasStore) }
         let store = readStore(root, files: files)
         let log = root.section("log") { readLog($0) }
         let metrics = root.section("metrics") { readMetrics($0) }
@@ -246,7 +247,7 @@ extension Configuration {
                 parkedLimit: section.integer(
                     "parked-limit", 0...1_000_000_000, default: defaults.parkedLimit,
                     help:
-                        "most pushes of an app that wait in the store because they exceed the app's share; beyond it they hold up those of other apps"
+                        "most pushes of an app that wait in the store because they exceed the app's share, or to read ahead; beyond it they hold up others"
                 )!)
         }
         return isThere ? store : nil
@@ -269,9 +270,9 @@ extension Configuration {
         return isThere ? encryption : nil
     }
 
-    private static func readDelivery(_ section: SectionReader) -> Delivery {
+    private static func readDelivery(_ section: SectionReader, hasStore: Bool) -> Delivery {
         let defaults = Delivery()
-        return Delivery(
+        let delivery = Delivery(
             maxInFlight: section.integer(
                 "max-in-flight", 1...10_000_000, default: defaults.maxInFlight,
                 help: "highest number of unfinished jobs in a worker; at the limit the worker stops reading")!,
@@ -283,6 +284,11 @@ extension Configuration {
                 help:
                     "share of these limits at which one partition with long-held jobs is paused while others have work"
             )!,
+            readAhead: section.choice(
+                "read-ahead", default: defaults.readAhead,
+                help:
+                    "`on`: when the worker is nearly full, pushes of priority 5 and 1 move to the store, so that those of priority 10 behind them in Kafka are found; only with `store`"
+            ),
             shards: section.integer(
                 "shards", 1...256, default: defaults.shards,
                 help: "threads that push; each has its own connections"
@@ -326,6 +332,12 @@ extension Configuration {
                 help:
                     "time without a commit, after one is due, from which no push is begun until a commit succeeds"
             ))
+        if delivery.readAhead == .on, !hasStore {
+            section.problem(
+                "read-ahead",
+                "needs section `store`, where the pushes of lower priority wait; add it, or write `off`")
+        }
+        return delivery
     }
 
     private static func readRetry(_ section: SectionReader) -> Delivery.Retry {

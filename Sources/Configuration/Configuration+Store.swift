@@ -20,7 +20,8 @@ extension Configuration {
         public var encryption: Encryption?
         /// Longest time between an erasure and the begin of the purge that removes its bytes from the disk.
         public var purgeAfter: Duration
-        /// Most pushes of an app, with one credential, that the store has beyond the app's share of the worker.
+        /// Most pushes of an app, with one credential, that the store has beyond the app's share of the worker, or because the
+        /// worker reads ahead.
         public var parkedLimit: Int
 
         /// A setting that is `on` or `off`.

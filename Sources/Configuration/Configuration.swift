@@ -314,6 +314,9 @@ extension Configuration {
         /// Share of either limit for one partition's jobs when they are held for long while other partitions have work.
         /// Beyond the share that partition alone is paused; 1 means never.
         public var partitionShare: Double
+        /// Whether pushes of priority 5 and 1 move to the store when the worker is nearly full, so that records behind them
+        /// are read. Only with a store.
+        public var readAhead: Store.Switch
         /// Event-loop threads that deliver.
         public var shards: Int
         /// Waiting times between attempts.
@@ -341,7 +344,8 @@ extension Configuration {
 
         public init(
             maxInFlight: Int = 20_000, maxInFlightBytes: Int = 64 << 20, partitionShare: Double = 0.5,
-            shards: Int = 1, retry: Retry = Retry(), maxPendingPerDevice: Int = 128,
+            readAhead: Store.Switch = .off, shards: Int = 1, retry: Retry = Retry(),
+            maxPendingPerDevice: Int = 128,
             maxInFlightPerDevice: Int = 16,
             knownDevices: Int = 65_536, returnRate: Int = 2000,
             maxExpiration: Duration = .seconds(30 * 86_400), defaultTTL: Duration = .seconds(86_400),
@@ -351,6 +355,7 @@ extension Configuration {
             self.maxInFlight = maxInFlight
             self.maxInFlightBytes = maxInFlightBytes
             self.partitionShare = partitionShare
+            self.readAhead = readAhead
             self.shards = shards
             self.retry = retry
             self.maxPendingPerDevice = maxPendingPerDevice

@@ -165,6 +165,9 @@ private let mistakes: [Mistake] = [
         "apps:", "delivery:\n  retry:\n    initial: 20m\napps:", key: "delivery.retry.initial", line: 13,
         says: "not be longer than delivery.retry.maximum"),
     Mistake(
+        "apps:", "delivery:\n  read-ahead: on\napps:", key: "delivery.read-ahead", line: 12,
+        says: "needs section `store`"),
+    Mistake(
         "apps:", "apps:\n  - {name: news, topics: [b], credential: team}", key: "apps", line: 12,
         says: "two apps are named `news`"),
     Mistake(

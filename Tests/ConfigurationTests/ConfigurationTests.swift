@@ -47,6 +47,7 @@ struct ConfigurationTests {
               max-in-flight: 7
               max-in-flight-bytes: 1GiB
               partition-share: 0.25
+              read-ahead: on
               shards: 2
               retry: {initial: 10ms, maximum: 2h, multiplier: 1.5, max-attempts: 3}
               max-pending-per-device: 8
@@ -87,7 +88,7 @@ struct ConfigurationTests {
               "max-connections": 9}, "weight": 3, "rate-per-second": 2.5, "burst": 4, "max-in-flight": 5,
               "coalesce-window": "2s", "missing-collapse-id": "apns-id"}],
              "delivery": {"max-in-flight": 7, "max-in-flight-bytes": "1GiB", "shards": 2,
-              "partition-share": 0.25, "retry":
+              "partition-share": 0.25, "read-ahead": "on", "retry":
               {"initial": "10ms", "maximum": "2h", "multiplier": 1.5, "max-attempts": 3},
               "max-pending-per-device": 8, "max-in-flight-per-device": 3, "known-devices": 1000,
               "return-rate": 50, "max-expiration": "7d", "drain-deadline": "0", "commit-interval": "100ms",
@@ -129,7 +130,7 @@ struct ConfigurationTests {
             ],
             jobs: .init(passHeaders: ["traceparent", "my-*"], clockTolerance: .seconds(60)),
             delivery: .init(
-                maxInFlight: 7, maxInFlightBytes: 1 << 30, partitionShare: 0.25, shards: 2,
+                maxInFlight: 7, maxInFlightBytes: 1 << 30, partitionShare: 0.25, readAhead: .on, shards: 2,
                 retry: .init(
                     initial: .milliseconds(10), maximum: .seconds(7_200), multiplier: 1.5, maxAttempts: 3),
                 maxPendingPerDevice: 8, maxInFlightPerDevice: 3, knownDevices: 1000, returnRate: 50,

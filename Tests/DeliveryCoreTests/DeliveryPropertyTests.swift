@@ -65,6 +65,7 @@ private struct RandomLife: ~Copyable {
         limits.returnsPerSecond = 5
         limits.returnBurst = 2
         limits.storeIsDurable = seed % 2 == 0
+        limits.readsAhead = seed % 4 == 0
         limits.retry.maximumAttempts = 4
         isPatient = seed % 3 == 0
         devices = seed % 5 < 3 ? 5 : 60
@@ -345,7 +346,7 @@ private struct RandomLife: ~Copyable {
                 pushes[slot]!.facts.device = push.newDevice ?? newDevice
                 pushes[slot]!.newDevice = nil
             case .alert, .recovered, .crowds, .poolOverloaded, .isolated: break
-            case .suspended, .resumed, .pushesWanted, .parked, .unparked:
+            case .suspended, .resumed, .pushesWanted, .parked, .readsAhead, .unparked:
                 if !machine.limits.storeIsDurable { fail("the store isn't durable") }
             }
         }

@@ -520,7 +520,7 @@ struct TraceTests {
             .stream, .inFlight, .blocked(behind: 1), .deviceLimited, .coalescing, .catchingUp, .retrying,
             .scheduled,
             .held(.offline), .returning, .confirming, .topicStopped(.tokens), .topicPaused,
-            .sendingPaused, .parked, .credentialUnavailable,
+            .sendingPaused, .parked, .readAhead, .credentialUnavailable,
         ]
         let codes = causes.map { TraceDocument.words(of: draft(.pending($0))).code }
         #expect(Set(codes).count == causes.count)

@@ -5,6 +5,9 @@
 /// parked in the store until it sends again. A tenant's share is its part of three eighths of the room by
 /// weight, among the tenants that are active.
 ///
+/// A worker that reads ahead also parks pushes of priority 5 and 1 of a tenant that sends well, so that pushes of priority
+/// 10 behind them in the log are found. Such a tenant keeps what its streams take in soon, its *reserve*.
+///
 /// Tenants are named by their indices. Pure: time is an argument, in nanoseconds of the monotonic clock.
 struct Budgets {
     /// Pushes in memory at one moment, without those that leave memory once the store has them.
@@ -14,6 +17,18 @@ struct Budgets {
         var lower = 0
         /// Pushes that the store has as well.
         var stored = 0
+        /// Pushes of priority 5 and 1 that wait for a stream.
+        var waiting = 0
+        /// Part of ``waiting`` that the store has as well.
+        var returned = 0
+    }
+
+    /// Cause for which pushes of a tenant are parked.
+    enum Parking: UInt8, BitwiseCopyable {
+        /// The tenant is beyond its share and can't send as fast.
+        case share
+        /// The worker reads ahead. Only pushes of priority 5 and 1 are parked.
+        case ahead
     }
 
     /// Room that has become scarce.
@@ -41,15 +56,18 @@ struct Budgets {
         var weight = 1
         /// True when the tenant has a pace or a maximum in flight of its own.
         var isLimited = false
-        /// True while pushes beyond the share are parked.
-        var isParked = false
+        /// Cause for which pushes are parked; nil: none is.
+        var parking: Parking?
         /// True while pushes beyond the share take the room of others.
         var isCrowding = false
         /// Usage at the last count. Pushes that have arrived or returned since are counted while the tenant is parked.
         var usage = Usage()
         /// Shares of the room for jobs, and of the room for restored pushes, at the last count; at least 1.
         var shares = (jobs: 1, restored: 1)
-        /// Pushes that the store alone has with their topics, at the last count, as far as this machine knows.
+        /// Pushes of priority 5 and 1 that wait for a stream while others are parked to read ahead, at the last count: those
+        /// that take room for jobs, and all with those that have returned from the store; at least 1.
+        var reserves = (jobs: 1, all: 1)
+        /// Pushes that the store alone has with their topics, as far as this machine knows.
         var kept = 0
         /// Pushes that have ended, at the last three samples.
         var ended = (first: 0, second: 0, last: 0)
@@ -93,6 +111,8 @@ struct Budgets {
     private static let shortage: UInt64 = 1_000_000_000
     /// Seconds in which a tenant that can send ends what it has in memory.
     private static let patience = 10.0
+    /// Nanoseconds after which a sample reveals no pace any more.
+    private static let memory: UInt64 = 5_000_000_000
     /// Nanoseconds for which a tenant without pushes counts as active.
     private static let activity: UInt64 = 600_000_000_000
     /// Nanoseconds after which parking ends although the store should have pushes, because none has returned.
@@ -118,14 +138,15 @@ struct Budgets {
         tenants[tenant].isLimited = isLimited
     }
 
-    func isParked(_ tenant: Int) -> Bool { tenants[tenant].isParked }
+    /// Cause for which pushes of a tenant are parked; nil: none is.
+    func parking(_ tenant: Int) -> Parking? { tenants[tenant].parking }
 
     func usage(_ tenant: Int) -> Usage { tenants[tenant].usage }
 
-    var hasParked: Bool { tenants.contains { $0.isParked } }
+    var hasParked: Bool { tenants.contains { $0.parking != nil } }
 
     /// Numbers of the tenants with pushes beyond their share that are parked, or take the room of others.
-    var overShare: [UInt32] { tenants.filter { $0.isParked || $0.isCrowding }.map(\.number) }
+    var overShare: [UInt32] { tenants.filter { $0.parking == .share || $0.isCrowding }.map(\.number) }
 
     private func isActive(_ tenant: Tenant, at now: UInt64) -> Bool {
         tenant.seen > 0 && now < tenant.seen &+ Self.activity
@@ -174,6 +195,23 @@ struct Budgets {
                 max(1, Int(room * part)), max(1, Int(Double(limits.restoredPushes) * part))
             )
         }
+        if limits.readsAhead { countReserves(at: now) }
+    }
+
+    /// Counts what each tenant's streams take in within a second. All tenants together keep a quarter of the room for jobs
+    /// at most, and half of that for restored pushes.
+    private mutating func countReserves(at now: UInt64) {
+        let room = room(at: now)
+        let all = max(1, tenants.reduce(0) { $0 + pace($1) })
+        let seconds = min(1, Double(limits.restoredPushes / 2) / all)
+        let secondsOfJobs = min(seconds, Double(room / 4) / all)
+        let least = max(1, min(room, limits.restoredPushes) / 16 / tenants.count)
+        for index in tenants.indices {
+            let pace = pace(tenants[index])
+            tenants[index].reserves = (
+                max(least, Int(pace * secondsOfJobs)), max(least, Int(pace * seconds))
+            )
+        }
     }
 
     /// True when it is time for a sample.
@@ -193,13 +231,18 @@ struct Budgets {
     }
 
     /// Counts a push of a parked tenant that arrives or returns.
-    mutating func enters(_ tenant: Int) { tenants[tenant].usage.all += 1 }
+    mutating func enters(_ tenant: Int) {
+        tenants[tenant].usage.all += 1
+        tenants[tenant].usage.waiting += 1
+    }
 
     /// Counts a push of a tenant that is parked.
     mutating func leaves(_ tenant: Int) { tenants[tenant].usage.all -= 1 }
 
     /// Counts a push that leaves memory or returns, and that the store has with its topic.
-    mutating func keeps(_ change: Int, partition: UInt16, topic: UInt16) {
+    /// - Parameter tenant: index of the topic's tenant, if it has one.
+    mutating func keeps(_ change: Int, partition: UInt16, topic: UInt16, of tenant: UInt16) {
+        if Int(tenant) < tenants.count { tenants[Int(tenant)].kept += change }
         let place = Place(partition: partition, topic: topic)
         // Pushes of an earlier worker return, too.
         let left = (kept[place] ?? 0) + change
@@ -224,9 +267,9 @@ struct Budgets {
     /// Decides about a tenant while room is scarce, after a count.
     mutating func judge(_ tenant: Int, _ scarcity: Scarcity, at now: UInt64) -> Verdict {
         tenants[tenant].isCrowding = false
-        guard isBeyondShare(tenant, scarcity), tenants[tenant].isParked || mustGive(tenant, at: now) else {
-            return .keeps
-        }
+        guard isBeyondShare(tenant, scarcity),
+            tenants[tenant].parking == .share || mustGive(tenant, at: now)
+        else { return .keeps }
         guard limits.storeIsDurable, mayPark(tenant) else {
             tenants[tenant].isCrowding = true
             return .crowds
@@ -267,25 +310,70 @@ struct Budgets {
         return (urgent, max(tenants[tenant].floor, share / 2 - others - urgent))
     }
 
-    mutating func beginParking(_ tenant: Int, at now: UInt64) {
-        tenants[tenant].isParked = true
+    mutating func beginParking(_ tenant: Int, _ cause: Parking, at now: UInt64) {
+        tenants[tenant].parking = cause
         tenants[tenant].returnedAt = now
     }
 
-    mutating func endParking(_ tenant: Int) { tenants[tenant].isParked = false }
+    mutating func endParking(_ tenant: Int) { tenants[tenant].parking = nil }
+
+    // MARK: Reading ahead
+
+    /// Decides whether a tenant that sends gives room to records behind its own, after a count. It does so when its lower
+    /// priorities take more than half of its share, which is for priority 10.
+    /// - Returns: how many of its pushes of priority 5 and 1 go on waiting for a stream; nil: all.
+    func staysAhead(_ tenant: Int) -> Int? {
+        let (usage, reserve) = (tenants[tenant].usage, tenants[tenant].reserves.jobs)
+        guard limits.readsAhead, limits.storeIsDurable, tenants[tenant].parking != .share, mayPark(tenant),
+            usage.lower > tenants[tenant].shares.jobs / 2, usage.waiting > reserve, pace(tenants[tenant]) > 0
+        else { return nil }
+        return max(0, reserve - usage.returned)
+    }
+
+    /// Returns true when an arriving push of priority 5 or 1 is parked, because the worker reads ahead and the streams have
+    /// enough.
+    /// - Parameter waiting: pushes of all tenants that wait for a stream.
+    func parksAhead(_ tenant: Int, waiting: Int, at now: UInt64) -> Bool {
+        isShort(at: now) && mayPark(tenant)
+            && min(tenants[tenant].usage.waiting, waiting) >= tenants[tenant].reserves.jobs
+    }
+
+    /// Returns how many pushes of a tenant end in a second; 0 when that isn't known.
+    private func pace(_ tenant: Tenant) -> Double {
+        for (time, ended) in [(sampled.first, tenant.ended.first), (sampled.second, tenant.ended.second)]
+        where time > 0 && sampled.last &- time < Self.memory {
+            return Double(tenant.ended.last - ended) / (Double(sampled.last &- time) / 1e9)
+        }
+        return 0
+    }
 
     // MARK: Return
 
     /// Returns the number of parked pushes of a tenant that may return now, at most: until half of the share is used, or half
     /// of the free room while the worker isn't nearly full. Pushes from the store have a limit of their own.
+    ///
+    /// Where the worker reads ahead, this counts those in memory, which take their room until they have left it: all of them
+    /// when room isn't scarce, or as many as the reserve lacks.
     func wanted(_ tenant: Int, at now: UInt64) -> Int {
         let (usage, shares) = (tenants[tenant].usage, tenants[tenant].shares)
+        if tenants[tenant].parking == .ahead {
+            return isShort(at: now) ? max(1, tenants[tenant].reserves.jobs - usage.waiting) : .max
+        }
         var most = max(1, shares.jobs / 2)
         if !isShort(at: now) { most += max(0, limits.room - tenants.reduce(0) { $0 + $1.usage.all }) / 2 }
         let wanted = min(most - usage.all, max(1, shares.restored / 2) - usage.stored)
         // Looks for lower priorities may bring back others.
         guard usage.all < shares.jobs else { return wanted }
         return max(wanted, tenants[tenant].floor - usage.lower)
+    }
+
+    /// Returns the number of parked pushes of a tenant that the store is asked for, at most. Where the worker reads ahead,
+    /// half of the reserve is for them, whatever arrives meanwhile.
+    /// - Parameter left: pushes that are wanted and not in memory.
+    func wantedOfStore(_ tenant: Int, left: Int) -> Int {
+        guard tenants[tenant].parking == .ahead else { return left }
+        let (usage, reserve) = (tenants[tenant].usage, tenants[tenant].reserves.all)
+        return max(reserve - usage.waiting, (reserve + 1) / 2 - usage.returned)
     }
 
     /// Notes that a parked push has returned, or that none is wanted.

@@ -61,6 +61,9 @@ public enum DeliveryAction: Equatable, Sendable {
     /// Report that pushes beyond the share of the topic's tenant are parked from now on. `pushes`: the tenant's pushes in
     /// memory.
     case parked(topic: UInt16, pushes: Int)
+    /// Report that pushes of priority 5 and 1 of the topic's tenant are parked from now on, so that records behind them are
+    /// read. `pushes`: the tenant's pushes in memory.
+    case readsAhead(topic: UInt16, pushes: Int)
     /// Report that the parked pushes of the topic's tenant have returned.
     case unparked(topic: UInt16)
     /// Report that the pushes of the topic's tenant take the room of others, and can't be parked. Repeated while it lasts.

@@ -28,7 +28,7 @@ public enum ItemState: UInt8, CaseIterable, BitwiseCopyable, Sendable {
     /// Accepted by APNs; the device's receipt is awaited.
     case confirming
     /// Waits because its topic is stopped: APNs refuses the credential, the topic or most device tokens. Or waits because
-    /// pushes of its tenant beyond the tenant's share are parked.
+    /// pushes of its tenant are parked.
     case topicCircuitOpen
     /// Waits because its credential's pool has had no connection for a while, and other pools have one.
     case poolUnavailable

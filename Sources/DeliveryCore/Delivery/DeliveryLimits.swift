@@ -33,6 +33,8 @@ public struct DeliveryLimits: Sendable {
     public var parkedPushes = 1_000_000
     /// Connections that may end with an isolated push alone before the push is undeliverable, 1 to 5.
     public var isolatedAttempts = 3
+    /// True when pushes of priority 5 and 1 are parked so that records behind them are read. Only with a durable store.
+    public var readsAhead = false
     /// Pushes in memory that the tenants share.
     public var room = 1 << 30
     /// Most pushes in memory that have returned from the store.

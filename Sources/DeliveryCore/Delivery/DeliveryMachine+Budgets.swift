@@ -4,6 +4,9 @@ import SluiceModel
 /// as pushes of a stopped topic do, and leave memory once the store has them. They return as their tenant ends others:
 /// those in memory in their order, and those in the store in the order in which they expire. Pushes that arrive meanwhile
 /// are parked behind them. Half of the share is kept for priority 10.
+///
+/// A worker that reads ahead parks pushes of priority 5 and 1 in the same way. Arriving ones are parked only while room is
+/// scarce and the streams have enough. Priority 10 isn't parked for that.
 extension DeliveryMachine {
     /// Names the tenant of a topic: an app on a pool. To be called before the topic's first push.
     /// - Parameter isLimited: true when the tenant has a pace or a maximum in flight of its own.
@@ -12,12 +15,14 @@ extension DeliveryMachine {
         let index = budgets.index(of: number)
         budgets.set(Int(index), weight: weight, isLimited: isLimited)
         circuits[Int(topic)].tenant = index
-        if budgets.isParked(Int(index)), !circuits[Int(topic)].isParked { beginParking(topic: Int(topic)) }
+        if budgets.parking(Int(index)) != nil, !circuits[Int(topic)].isParked {
+            beginParking(topic: Int(topic))
+        }
     }
 
     // MARK: Time
 
-    /// Parks pushes of tenants beyond their share, because the worker is nearly full.
+    /// Parks pushes of tenants beyond their share, or to read ahead, because the worker is nearly full.
     /// - Parameter room: pushes that this machine may have in memory.
     public mutating func makeRoom(pushes room: Int, at now: DeliveryTime) {
         budgets.noteShortage(room: room, at: now.monotonicNanoseconds)
@@ -46,6 +51,10 @@ extension DeliveryMachine {
         guard hasTenants() else { return }
         countUsage(at: now)
         for tenant in 0..<budgets.count {
+            // A tenant that sends, and keeps what it can send soon, isn't slow any more.
+            if scarcity == .jobs, let stay = budgets.staysAhead(tenant) {
+                parkAhead(tenant, but: stay, at: now)
+            }
             switch budgets.judge(tenant, scarcity, at: now.monotonicNanoseconds) {
             case .keeps: break
             case .parks(let share): park(tenant, beyond: share, at: now)
@@ -66,7 +75,9 @@ extension DeliveryMachine {
         }
         guard budgets.hasParked, now.monotonicNanoseconds >= budgets.nextCount, hasTenants() else { return }
         countUsage(at: now)
-        for tenant in 0..<budgets.count where budgets.isParked(tenant) { returnParked(tenant, at: now) }
+        for tenant in 0..<budgets.count where budgets.parking(tenant) != nil {
+            returnParked(tenant, at: now)
+        }
     }
 
     /// Time of the next ``advanceBudgets(at:)`` that has work; nil while no tenant is parked.
@@ -74,12 +85,13 @@ extension DeliveryMachine {
 
     // MARK: Counts
 
-    /// Returns true when there are several tenants. Makes each topic without a tenant a tenant of its own.
+    /// Returns true when there are tenants that may park pushes: several, or one where the worker reads ahead. Makes each
+    /// topic without a tenant a tenant of its own.
     private mutating func hasTenants() -> Bool {
         for topic in circuits.indices where circuits[topic].tenant == TopicCircuit.noTenant {
             circuits[topic].tenant = budgets.index(of: .max - UInt32(topic))
         }
-        return budgets.count > 1
+        return budgets.count > (limits.readsAhead ? 0 : 1)
     }
 
     /// Counts the pushes in memory by tenant. O(slots).
@@ -92,8 +104,13 @@ extension DeliveryMachine {
             }
             let tenant = Int(circuits[Int(items[slot].topic)].tenant)
             usage[tenant].all += 1
-            if items[slot].priority != .immediate { usage[tenant].lower += 1 }
-            if items[slot].flags.contains(.offsetDone) { usage[tenant].stored += 1 }
+            let isStored = items[slot].flags.contains(.offsetDone)
+            if isStored { usage[tenant].stored += 1 }
+            guard items[slot].priority != .immediate else { continue }
+            usage[tenant].lower += 1
+            guard items[slot].state == .waiting else { continue }
+            usage[tenant].waiting += 1
+            if isStored { usage[tenant].returned += 1 }
         }
         budgets.count(usage, at: now.monotonicNanoseconds) { circuits[Int($0)].tenant }
     }
@@ -107,18 +124,39 @@ extension DeliveryMachine {
 
     /// Returns true when an arriving push of a parked tenant is parked as well. Priority 10, and the store's own pushes, may
     /// use the share.
-    mutating func mustPark(_ slot: UInt32) -> Bool {
+    mutating func mustPark(_ slot: UInt32, at now: DeliveryTime) -> Bool {
         let item = items + Int(slot)
         let topic = Int(item.pointee.topic)
         guard circuits[topic].isParked, !item.pointee.isOrdered, !item.pointee.isIsolated,
             circuits[topic].probe != slot
         else { return false }
         let tenant = Int(circuits[topic].tenant)
+        if budgets.parking(tenant) == .ahead { return mustParkAhead(slot, of: tenant, at: now) }
         guard budgets.mayPark(tenant) else { return false }
         let mayUseShare = item.pointee.flags.contains(.offsetDone) || item.pointee.priority == .immediate
         guard mayUseShare, budgets.hasShareLeft(tenant), !isBehindParked(slot) else { return true }
         budgets.enters(tenant)
         return false
+    }
+
+    /// Returns true when an arriving push is parked so that the records behind it are read. The store's own pushes have
+    /// been parked before.
+    private mutating func mustParkAhead(_ slot: UInt32, of tenant: Int, at now: DeliveryTime) -> Bool {
+        guard items[Int(slot)].priority != .immediate else { return false }
+        if isBehindParked(slot) { return true }
+        if items[Int(slot)].flags.contains(.offsetDone) || expiresSoon(slot, at: now)
+            || !budgets.parksAhead(
+                tenant, waiting: milestones[.waiting], at: now.monotonicNanoseconds)
+        {
+            budgets.enters(tenant)
+            return false
+        }
+        return true
+    }
+
+    /// Returns true when the store would bring the item back before long, because the item expires.
+    private func expiresSoon(_ slot: UInt32, at now: DeliveryTime) -> Bool {
+        lastMoment(slot) - now.wallMilliseconds <= 2 * limits.residentMilliseconds
     }
 
     /// Returns true when an older push of the item's device is parked in memory.
@@ -139,7 +177,7 @@ extension DeliveryMachine {
     /// Parks a tenant's pushes beyond its share: those of lower priority beyond half of it, the newest first. Pushes
     /// between two attempts are only handed to the store, which brings them back in their time.
     private mutating func park(_ tenant: Int, beyond share: Int, at now: DeliveryTime) {
-        if !budgets.isParked(tenant) { beginParking(tenant, at: now) }
+        if budgets.parking(tenant) != .share { beginParking(tenant, .share, at: now) }
         var urgent: [UInt32] = []
         var lower: [UInt32] = []
         for slot in 0..<UInt32(highWater) {
@@ -160,6 +198,42 @@ extension DeliveryMachine {
         park(lower, but: stay.lower, of: tenant, at: now)
     }
 
+    /// Parks a tenant's waiting pushes of lower priority that take room for jobs, the newest first.
+    private mutating func parkAhead(_ tenant: Int, but stay: Int, at now: DeliveryTime) {
+        var slots: [UInt32] = []
+        for slot in 0..<UInt32(highWater) {
+            let item = items + Int(slot)
+            let topic = Int(item.pointee.topic)
+            guard item.pointee.state == .waiting, item.pointee.priority != .immediate,
+                Int(circuits[topic].tenant) == tenant, circuits[topic].probe != slot,
+                !item.pointee.isOrdered, !item.pointee.isIsolated,
+                !item.pointee.flags.contains(.offsetDone),
+                !expiresSoon(slot, at: now), !isBeforeParked(slot, at: now)
+            else { continue }
+            slots.append(slot)
+        }
+        guard slots.count > stay else { return }
+        if budgets.parking(tenant) == nil { beginParking(tenant, .ahead, at: now) }
+        park(slots, but: stay, of: tenant, at: now)
+    }
+
+    /// Returns true when a younger push of the item's device would be sent before the item returns: it is parked in memory, or
+    /// waits for a stream and isn't parked any more.
+    private func isBeforeParked(_ slot: UInt32, at now: DeliveryTime) -> Bool {
+        if isAlone(slot) { return false }
+        var other = devices.entries[Int(items[Int(slot)].device)].first
+        while other != Self.noSlot {
+            let item = items + Int(other)
+            let isParked = item.pointee.state == .topicCircuitOpen
+            let stays =
+                item.pointee.state == .waiting
+                && (item.pointee.flags.contains(.offsetDone) || expiresSoon(other, at: now))
+            if isParked || stays, item.pointee.order > items[Int(slot)].order { return true }
+            other = item.pointee.next
+        }
+        return false
+    }
+
     /// Parks waiting pushes, except for the oldest ones.
     private mutating func park(_ slots: [UInt32], but stay: Int, of tenant: Int, at now: DeliveryTime) {
         for slot in slots.sorted(by: { items[Int($0)].order < items[Int($1)].order }).dropFirst(stay) {
@@ -169,12 +243,19 @@ extension DeliveryMachine {
         }
     }
 
-    private mutating func beginParking(_ tenant: Int, at now: DeliveryTime) {
-        budgets.beginParking(tenant, at: now.monotonicNanoseconds)
-        milestones.parkings += 1
+    private mutating func beginParking(_ tenant: Int, _ cause: Budgets.Parking, at now: DeliveryTime) {
+        budgets.beginParking(tenant, cause, at: now.monotonicNanoseconds)
         let topics = topics(of: tenant)
-        actions.append(.parked(topic: UInt16(topics[0]), pushes: budgets.usage(tenant).all))
-        for topic in topics { beginParking(topic: topic) }
+        let pushes = budgets.usage(tenant).all
+        switch cause {
+        case .share:
+            milestones.parkings += 1
+            actions.append(.parked(topic: UInt16(topics[0]), pushes: pushes))
+        case .ahead:
+            milestones.readAheads += 1
+            actions.append(.readsAhead(topic: UInt16(topics[0]), pushes: pushes))
+        }
+        for topic in topics where !circuits[topic].isParked { beginParking(topic: topic) }
     }
 
     private mutating func beginParking(topic: Int) {
@@ -200,15 +281,37 @@ extension DeliveryMachine {
                 wanted -= 1
             }
         }
-        guard wanted > 0, !topics.isEmpty else {
+        let asked = budgets.wantedOfStore(tenant, left: wanted)
+        guard asked > 0, !topics.isEmpty else {
             return budgets.returned(tenant, at: now.monotonicNanoseconds)
         }
         let kept = budgets.keptTopics
         guard all.contains(where: { kept.contains(UInt16($0)) }),
             !budgets.isOverdue(tenant, at: now.monotonicNanoseconds)
-        else { return endParking(tenant, at: now) }
+        else {
+            // Pushes in memory return first.
+            return wanted > 0 ? endParking(tenant, at: now) : ()
+        }
         for topic in topics where kept.contains(UInt16(topic)) {
-            actions.append(.pushesWanted(topic: UInt16(topic), count: wanted))
+            actions.append(.pushesWanted(topic: UInt16(topic), count: asked))
+        }
+    }
+
+    /// Releases the pushes of priority 10 that have waited with a topic for another cause, because reading ahead parks none
+    /// of them.
+    mutating func releaseUrgent(_ topic: UInt16, at now: DeliveryTime) {
+        let circuit = circuits[Int(topic)]
+        guard circuit.isParked, !circuit.holdsBack, budgets.parking(Int(circuit.tenant)) == .ahead else {
+            return
+        }
+        var slot = circuit.waiting.first
+        while slot != Self.noSlot {
+            let next = items[Int(slot)].queueNext
+            if items[Int(slot)].priority == .immediate {
+                withdraw(slot)
+                dispatch(slot, at: now)
+            }
+            slot = next
         }
     }
 
@@ -228,9 +331,10 @@ extension DeliveryMachine {
 
     /// Notes that the store has brought back a push that waited there with its topic, whatever became of it.
     mutating func keptReturned(_ facts: PushFacts, at now: DeliveryTime) {
-        budgets.keeps(-1, partition: facts.partition, topic: facts.topic)
-        guard Int(facts.topic) < circuits.count, circuits[Int(facts.topic)].isParked else { return }
-        budgets.returned(Int(circuits[Int(facts.topic)].tenant), at: now.monotonicNanoseconds)
+        let circuit = Int(facts.topic) < circuits.count ? circuits[Int(facts.topic)] : TopicCircuit()
+        budgets.keeps(-1, partition: facts.partition, topic: facts.topic, of: circuit.tenant)
+        guard circuit.isParked else { return }
+        budgets.returned(Int(circuit.tenant), at: now.monotonicNanoseconds)
     }
 
     // MARK: In flight

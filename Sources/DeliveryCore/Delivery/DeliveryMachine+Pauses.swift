@@ -27,7 +27,10 @@ extension DeliveryMachine {
     public mutating func resume(topics: [UInt16], at now: DeliveryTime) {
         for topic in topics where isPaused(topic: topic) {
             circuits[Int(topic)].isPaused = false
-            guard !circuits[Int(topic)].isWatched else { continue }
+            guard !circuits[Int(topic)].isWatched else {
+                releaseUrgent(topic, at: now)
+                continue
+            }
             openCircuits -= 1
             resumed(topic: topic)
             releaseWaiting(topic, at: now)

@@ -32,7 +32,7 @@ extension DeliveryMachine {
         if awaitsCatchUp(slot) { return waitForCatchUp(slot, at: now) }
         if let until = heldByServer(slot, at: now) { return delay(slot, .retrying, until: until, at: now) }
         if isUnavailable(item.pointee.pool) { return waitForPool(slot, at: now) }
-        if openCircuits > 0, !circuitAdmits(slot) || mayPark && !atFront && mustPark(slot) {
+        if openCircuits > 0, !circuitAdmits(slot) || mayPark && !atFront && mustPark(slot, at: now) {
             return waitForCircuit(slot, at: now)
         }
         if isDeviceLimited(slot) {

@@ -184,7 +184,9 @@ extension DeliveryMachine {
             withdraw(slot)
             if openCircuits > 0 { probeLeft(slot) }
             if items[Int(slot)].isStoredSuspended {
-                budgets.keeps(1, partition: items[Int(slot)].partition, topic: items[Int(slot)].topic)
+                let topic = items[Int(slot)].topic
+                budgets.keeps(
+                    1, partition: items[Int(slot)].partition, topic: topic, of: circuits[Int(topic)].tenant)
             }
             unlink(slot)
             setState(slot, .finished)

@@ -28,6 +28,8 @@ public enum PendingCause: Equatable, Sendable {
     case topicStopped(TopicFault)
     /// Waits because its tenant has used its share of the worker's room.
     case parked
+    /// Waits because the worker is nearly full, and reads ahead to find pushes of priority 10.
+    case readAhead
     /// Waits because an operator has paused its app, its topic or its credential.
     case topicPaused
     /// Waits for its turn, and nothing is sent because an operator has paused all sending.
@@ -83,7 +85,9 @@ extension DeliveryMachine {
         guard Int(topic) < circuits.count, circuits[Int(topic)].isWatched else { return nil }
         let circuit = circuits[Int(topic)]
         if circuit.isPaused { return (.topicPaused, nil) }
-        if !circuit.holdsBack { return (.parked, nil) }
+        if !circuit.holdsBack {
+            return (budgets.parking(Int(circuit.tenant)) == .ahead ? .readAhead : .parked, nil)
+        }
         return (
             .topicStopped(circuit.fault),
             circuit.state == .open ? now.wallMilliseconds(of: circuit.until) : nil

@@ -28,6 +28,8 @@ public struct DeliveryMilestones: Sendable {
     public internal(set) var stops = 0
     /// Times that a tenant's pushes beyond its share were parked.
     public internal(set) var parkings = 0
+    /// Times that a tenant's pushes began to be parked so that records behind them are read.
+    public internal(set) var readAheads = 0
     /// Cancels and device events taken in.
     public internal(set) var events = 0
 

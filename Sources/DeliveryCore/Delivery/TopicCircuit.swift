@@ -28,7 +28,7 @@ struct TopicCircuit: BitwiseCopyable {
     var failures: UInt32 = 0
     /// Time at which an open circuit lets a probe go, in nanoseconds of the monotonic clock.
     var until: UInt64 = 0
-    /// True while pushes of the topic's tenant beyond its share are parked.
+    /// True while pushes of the topic's tenant are parked: those beyond its share, or to read ahead.
     var isParked = false
     /// Index of the topic's tenant; ``noTenant`` when the owner has named none.
     var tenant = TopicCircuit.noTenant
@@ -173,7 +173,7 @@ extension DeliveryMachine {
         circuits[Int(topic)].tokens.startOver()
         circuits[Int(topic)].probe = Self.noSlot
         actions.append(.recovered(topic: topic))
-        guard !circuits[Int(topic)].isWatched else { return }
+        guard !circuits[Int(topic)].isWatched else { return releaseUrgent(topic, at: now) }
         openCircuits -= 1
         resumed(topic: topic)
         releaseWaiting(topic, at: now)

@@ -74,6 +74,9 @@ public enum ShardAction: Equatable, BitwiseCopyable, Sendable {
     case isolated(topic: UInt16)
     /// Tell a person that pushes of the topic's tenant beyond its share are parked. `pushes`: its pushes in memory.
     case parked(topic: UInt16, pushes: Int)
+    /// Tell a person that pushes of priority 5 and 1 of the topic's tenant are parked to read ahead. `pushes`: its pushes in
+    /// memory.
+    case readsAhead(topic: UInt16, pushes: Int)
     /// Tell a person that the parked pushes of the topic's tenant have returned.
     case unparked(topic: UInt16)
     /// Tell a person, at intervals, that pushes of the topic's tenant take the room of others and can't be parked.

@@ -209,6 +209,7 @@ public struct ShardMachine: ~Copyable {
         case .pushesWanted(let topic, let count): return .pushesWanted(topic: topic, count: count)
         case .isolated(let topic): return .isolated(topic: topic)
         case .parked(let topic, let pushes): return .parked(topic: topic, pushes: pushes)
+        case .readsAhead(let topic, let pushes): return .readsAhead(topic: topic, pushes: pushes)
         case .unparked(let topic): return .unparked(topic: topic)
         case .crowds(let topic, let pushes): return .crowds(topic: topic, pushes: pushes)
         case .offsetDone(let partition, let offset):

@@ -15,7 +15,7 @@ enum Notice: UInt8 {
     case topicRefused, tokensRefused, topicOverloaded, topicRecovered, pushIsolated
 
     // About an app on a pool, by the number of the app's first topic there.
-    case appParked, appUnparked, appCrowds
+    case appParked, appReadsAhead, appUnparked, appCrowds
 
     // About a partition, by its number.
     case stateUndecryptable, itemUndecryptable, itemUnreadable, itemUnsendable
@@ -44,7 +44,7 @@ enum Notice: UInt8 {
         case .circuitHalfOpen, .circuitClosed: .circuitOpen
         case .poolResumed: .poolSuspended
         case .keyServes: .keysRefused
-        case .appUnparked: .appParked
+        case .appReadsAhead, .appUnparked: .appParked
         case .tokensRefused, .topicOverloaded, .topicRecovered: .topicRefused
         case .pushesResumed: .pushesHeld
         case .storeWorks: .storeFailed

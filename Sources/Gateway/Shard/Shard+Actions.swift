@@ -107,10 +107,18 @@ extension Shard {
                     .warning, .appParked, of: Int(topic),
                     "an app takes more than its share of the worker and can't send as fast; its pushes wait in the store",
                     metadata: tenant(ofTopic: topic, pushes: pushes))
+            case .readsAhead(let topic, let pushes):
+                notices.log(
+                    .notice, .appReadsAhead, of: Int(topic),
+                    """
+                    the worker is nearly full and reads ahead; the app's pushes of priority 5 and 1 wait in the store \
+                    until their turn
+                    """,
+                    metadata: tenant(ofTopic: topic, pushes: pushes))
             case .unparked(let topic):
                 notices.log(
                     .notice, .appUnparked, of: Int(topic),
-                    "the app's pushes beyond its share have returned from the store",
+                    "the app's parked pushes have returned from the store",
                     metadata: tenant(ofTopic: topic))
             case .crowds(let topic, let pushes):
                 notices.log(

@@ -25,6 +25,8 @@ public struct ShardCounters: Sendable, Equatable {
     public var tokenStops = 0
     /// Times that pushes of an app beyond its share were parked in the store.
     public var parkings = 0
+    /// Times that pushes of priority 5 and 1 of an app began to wait in the store, so that records behind them are read.
+    public var readAheads = 0
     /// Checks that found the shard's machines in an impossible state. A value above 0 is a fault.
     public var brokenInvariants = 0
     /// Jobs given back unfinished, because their partition or the worker ended.
@@ -101,6 +103,7 @@ public struct ShardCounters: Sendable, Equatable {
         retried = milestones.retried
         stops = milestones.stops
         parkings = milestones.parkings
+        readAheads = milestones.readAheads
         unaccounted = milestones.unaccounted
         for state in ItemState.allCases { states[Int(state.rawValue)] = milestones[state] }
     }
@@ -127,6 +130,7 @@ public struct ShardCounters: Sendable, Equatable {
         sum.stops += right.stops
         sum.tokenStops += right.tokenStops
         sum.parkings += right.parkings
+        sum.readAheads += right.readAheads
         sum.brokenInvariants += right.brokenInvariants
         for (reason, count) in right.unknownReasons { sum.unknownReasons[reason, default: 0] += count }
         sum.unaccounted += right.unaccounted

@@ -140,6 +140,7 @@ struct CredentialPoolPlanner {
             storeIsDurable: configuration.store != nil)
         limits.isolatedAttempts = delivery.retry.isolatedAttempts
         limits.room = max(1, delivery.maxInFlight / delivery.shards)
+        limits.readsAhead = delivery.readAhead == .on
         if let store = configuration.store { limits.parkedPushes = store.parkedLimit / delivery.shards }
         return limits
     }

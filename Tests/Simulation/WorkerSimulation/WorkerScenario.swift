@@ -21,6 +21,8 @@ struct WorkerScenario {
     var maxInFlight: Int
     /// Most bytes of the records that a worker holds; nil: as workers do by default. Records then have large headers.
     var maxInFlightBytes: Int?
+    /// True: workers read ahead of pushes of priority 5 and 1.
+    var readsAhead = false
     /// Nanoseconds between two of the world's own steps, at most.
     var pace: UInt64
     /// Answers of APNs out of a thousand that aren't 200, and their kinds.
@@ -159,6 +161,9 @@ struct WorkerScenario {
             pace = UInt64(draw(600...1500)) * 1_000_000
         }
         bounds.recordsPerTurn = recordsPerTurn
+        // A copy of the generator, so that this choice changes no other one.
+        var random = scheduler.random
+        readsAhead = mode.hasStore && !isCalm && Bool.random(using: &random)
         guard draw(0...2) > 0 else { return }
         apps = WorkerService.topics.map { App(topics: [$0], weight: draw(0...1) == 0 ? 1 : draw(1...20)) }
         guard !isCalm else { return }

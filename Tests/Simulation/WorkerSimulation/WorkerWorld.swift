@@ -129,6 +129,7 @@ final class WorkerWorld {
         configuration.delivery.shards = scenario.shards
         configuration.delivery.maxInFlight = scenario.maxInFlight
         if let bytes = scenario.maxInFlightBytes { configuration.delivery.maxInFlightBytes = bytes }
+        configuration.delivery.readAhead = scenario.readsAhead ? .on : .off
         configuration.delivery.retry = .init(
             initial: .milliseconds(200), maximum: .seconds(5), maxAttempts: scenario.maxAttempts,
             retryAfterLimit: .seconds(scenario.retryAfterLimit))
