@@ -132,7 +132,7 @@ import Testing
             rounds += 1
             var slots: [UInt32] = []
             for _ in 0..<harness.machine.isolationRoom(0) {
-                guard let slot = harness.begin() else { break }
+                guard !harness.waiting.isEmpty, let slot = harness.begin() else { break }
                 slots.append(slot)
             }
             for slot in slots { harness.accept(slot) }

@@ -159,6 +159,7 @@ import Testing
         try withBed { bed in
             let server = try FaultyServer(fault: "silent", seconds: seconds)
             let worker = try bed.worker { configuration in
+                configuration.apns.requestTimeout = .seconds(20)
                 configuration.credentials[0].endpoint = .init(
                     environment: .production, host: "localhost", port: server.port, caFile: server.caFile)
             }

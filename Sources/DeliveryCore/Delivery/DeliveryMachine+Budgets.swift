@@ -132,7 +132,8 @@ extension DeliveryMachine {
         else { return false }
         let tenant = Int(circuits[topic].tenant)
         if budgets.parking(tenant) == .ahead { return mustParkAhead(slot, of: tenant, at: now) }
-        guard budgets.mayPark(tenant) else { return false }
+        // The bound doesn't end a device's order.
+        guard budgets.mayPark(tenant) || isBehindParked(slot) else { return false }
         let mayUseShare = item.pointee.flags.contains(.offsetDone) || item.pointee.priority == .immediate
         guard mayUseShare, budgets.hasShareLeft(tenant), !isBehindParked(slot) else { return true }
         budgets.enters(tenant)
