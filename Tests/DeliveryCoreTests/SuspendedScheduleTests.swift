@@ -53,6 +53,24 @@ struct SuspendedScheduleTests {
         #expect(next?.after == item(30))
     }
 
+    /// A record that is complete doesn't bring its item along.
+    @Test func itemsAheadAreLookedForAgainOnceTheirRecordsAreRead() {
+        var schedule = SuspendedSchedule(shards: 2)
+        schedule.addPartition(3)
+        let look = schedule.next(at: 0)!
+        let entries = [entry(1), entry(20, shard: 1), entry(30)]
+        #expect(found(&schedule, look, entries, isEnd: true, end: 10) == [0: [1]])
+        schedule.consumed(3)
+        #expect(schedule.isIdle)
+        #expect(schedule.ahead.map(\.slot) == [3] && schedule.ahead.map(\.offset) == [30])
+        schedule.readAhead(3)
+        #expect(schedule.ahead.isEmpty)
+        let again = schedule.next(at: 0)!
+        #expect(again.topic == nil && again.after == nil)
+        #expect(found(&schedule, again, entries, isEnd: true, end: 31) == [0: [1, 30], 1: [20]])
+        #expect(schedule.ahead.isEmpty)
+    }
+
     @Test func scanSkipsItemsWhoseTopicCircuitIsOpen() {
         var schedule = SuspendedSchedule(shards: 2)
         schedule.addPartition(3)

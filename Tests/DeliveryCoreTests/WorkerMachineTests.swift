@@ -374,6 +374,10 @@ import Testing
         #expect(
             found == [.request(shard: 1, .suspended(slot: 0, [item], readThrough: 499))],
             "the other item's record is still to be read")
+        script.report(1, .suspendedTaken(slot: 0))
+        #expect(looks(script.passTicks(11)).isEmpty)
+        _ = script.take(500)
+        #expect(looks(script.passTicks(11)).map(\.topic) == [nil], "the record is read, and may be complete")
     }
 
     @Test func scanOfALostPartitionDelaysNoOther() {

@@ -8,6 +8,9 @@
 /// stopped by then are read once. A want of some pushes takes those of the first partition that has any, and looks on there
 /// while it lacks many. The next look begins with the next partition.
 ///
+/// Items whose records are still to be read may not return yet. A record that an earlier worker has completed doesn't bring
+/// its item along, so the partition is looked through again once these records are read.
+///
 /// A single look is under way at a time. No look begins while shards haven't taken what the last look found, because
 /// returning pushes must not delay other loads.
 public struct SuspendedSchedule: Sendable {
@@ -66,6 +69,8 @@ public struct SuspendedSchedule: Sendable {
     private struct Partition: Sendable {
         var slot: UInt16
         var wants: [Want] = []
+        /// Highest offset of an entry whose record is still to be read; nil: there is none.
+        var ahead: Int64?
         var isEnding = false
         /// Entry at which a shard's last want of some pushes ended, so that the next one finds others.
         var ends: [Place: DueItem] = [:]
@@ -110,6 +115,19 @@ public struct SuspendedSchedule: Sendable {
     /// Ends the looks through a partition that the group revokes.
     mutating func revoke(_ slot: UInt16) {
         if let index = index(slot) { partitions[index].isEnding = true }
+    }
+
+    /// Partitions with entries whose records are still to be read, and the highest offset of these.
+    var ahead: [(slot: UInt16, offset: Int64)] {
+        partitions.compactMap { partition in partition.ahead.map { (partition.slot, $0) } }
+    }
+
+    /// Has a partition looked through again, because the records of ``ahead`` were read.
+    mutating func readAhead(_ slot: UInt16) {
+        guard let index = index(slot) else { return }
+        partitions[index].ahead = nil
+        let want = want(nil, Set(0..<shards))
+        partitions[index].wants.append(want)
     }
 
     mutating func removePartition(_ slot: UInt16) {
@@ -203,7 +221,7 @@ public struct SuspendedSchedule: Sendable {
     ///   - found: the entries that were found; nil: the store failed.
     ///   - cursor: the last entry that was seen, whether it was found or not.
     ///   - isEnd: the partition has no more entries.
-    ///   - mayReturn: whether the item of an offset may return now; other items arrive from Kafka.
+    ///   - mayReturn: whether the item of an offset may return now; otherwise its record is still to be read.
     /// - Returns: items for the shards.
     mutating func found(
         _ look: Look, _ found: [Entry]?, cursor: DueItem?, isEnd: Bool, at now: UInt64,
@@ -222,7 +240,11 @@ public struct SuspendedSchedule: Sendable {
         var parts = [[DueItem]](repeating: [], count: shards)
         var last = cursor
         var count = 0
-        for entry in found where mayReturn(entry.item.offset) {
+        for entry in found {
+            guard mayReturn(entry.item.offset) else {
+                partitions[index].ahead = max(partitions[index].ahead ?? .min, entry.item.offset)
+                continue
+            }
             let shard = shardIndex(ofHash: entry.item.device.low, shards: shards)
             guard want.shards.contains(shard), want.count != nil || !stopped[shard].contains(entry.topic)
             else {

@@ -82,7 +82,14 @@ extension WorkerMachine {
     // MARK: Suspended items
 
     private mutating func scanForSuspended() {
-        guard settings.mode.hasStore, let look = suspended.next(at: now) else { return }
+        guard settings.mode.hasStore else { return }
+        for (slot, offset) in suspended.ahead {
+            guard let index = partitions.index(ofSlot: slot), partitions[index].mayReturn(offset) else {
+                continue
+            }
+            suspended.readAhead(slot)
+        }
+        guard let look = suspended.next(at: now) else { return }
         guard let index = partitions.index(ofSlot: look.slot) else {
             return suspended.removePartition(look.slot)
         }
