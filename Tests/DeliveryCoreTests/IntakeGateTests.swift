@@ -27,26 +27,6 @@ import Testing
         return actions
     }
 
-    /// The jobs that hold up the end of a pause can be parked.
-    @Test func gateIsNearItsLimitAsLongAsItIsPaused() {
-        var gate = gate(jobs: 100, partitions: 3)
-        for partition in 0..<2 { take(&gate, partition, 0..<40) }
-        take(&gate, 2, 0..<20)
-        let room = gate.room(atMost: 10, at: 0)
-        #expect(room == 0)
-        gate.advance(to: 60_000_000_000)
-        let pauses = gate.reasons(0)
-        #expect(pauses.contains(.limit))
-        finish(&gate, 0, 0..<40)
-        let isNear = gate.isNearLimit
-        #expect(isNear)
-        finish(&gate, 1, 0..<10)
-        let isHalf = gate.isNearLimit
-        #expect(!isHalf)
-        let goesOn = gate.settle(at: 60_000_000_000)
-        #expect(goesOn)
-    }
-
     @Test func gateIsNearItsLimitAtThreeQuartersOfJobsOrBytes() {
         var gate = gate(jobs: 100, bytes: 4_000)
         func state(_ gate: borrowing IntakeGate) -> [Int] { [gate.isNearLimit ? 1 : 0, gate.roomForJobs] }
@@ -64,6 +44,45 @@ import Testing
         take(&gate, 0, 100..<105, bytes: 400)
         let large = state(gate)
         #expect(large == [1, 10])
+    }
+
+    /// Between half and three quarters of its limit a gate that is paused isn't near the limit, and doesn't resume.
+    @Test func gateWantsRoomWhileItIsPaused() {
+        var gate = gate(share: 1)
+        func state(_ gate: borrowing IntakeGate) -> [Int] {
+            [gate.wantsRoom ? 1 : 0, gate.jobsToKeep, gate.roomForJobs]
+        }
+        take(&gate, 0, 0..<100)
+        #expect(gate.room(atMost: 64, at: 0) == 0)
+        let near = state(gate)
+        #expect(near == [1, 37, 100])
+        gate.advance(to: Self.second / 2)
+        finish(&gate, 0, 0..<40)
+        let paused = state(gate)
+        #expect(paused == [1, 37, 100])
+        finish(&gate, 0, 40..<50)
+        let resumes = gate.settle(at: Self.second)
+        #expect(resumes)
+        let open = state(gate)
+        #expect(open == [0, 37, 100])
+    }
+
+    @Test func gateWantsRoomWhileAPartitionIsPausedForItsShare() {
+        var gate = gate()
+        func state(_ gate: borrowing IntakeGate) -> [Int] { [gate.wantsRoom ? 1 : 0, gate.jobsToKeep] }
+        take(&gate, 0, 0..<60)
+        take(&gate, 1, 0..<1)
+        let open = state(gate)
+        #expect(open == [0, 37])
+        gate.advance(to: 2 * Self.second)
+        gate.advance(to: 4 * Self.second)
+        #expect(gate.reasons(0) == .share)
+        let paused = state(gate)
+        #expect(paused == [1, 18])
+        finish(&gate, 0, 0..<35)
+        #expect(gate.reasons(0) == [])
+        let resumed = state(gate)
+        #expect(resumed == [0, 37])
     }
 
     @Test func roomIsTheLimitMinusHeldJobs() {

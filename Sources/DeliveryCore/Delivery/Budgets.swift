@@ -2,8 +2,8 @@
 ///
 /// A tenant is an app on one pool, that is, with one credential in one environment. All tenants together may fill the
 /// worker. When the worker is nearly full, a tenant beyond its share that can't send gives room back: its pushes are
-/// parked in the store until it sends again. A tenant's share is its part of three eighths of the room by
-/// weight, among the tenants that are active.
+/// parked in the store until it sends again. A tenant's share is its part of the room by weight, among the
+/// tenants that are active. While the worker is nearly full, they share what ``IntakeGate/jobsToKeep`` leaves them.
 ///
 /// A worker that reads ahead also parks pushes of priority 5 and 1 of a tenant that sends well, so that pushes of priority
 /// 10 behind them in the log are found. Such a tenant keeps what its streams take in soon, its *reserve*.
@@ -93,16 +93,13 @@ struct Budgets {
     private var kept: [Place: Int] = [:]
     /// Times of the last three samples.
     private var sampled: (first: UInt64, second: UInt64, last: UInt64) = (0, 0, 0)
-    /// Room for jobs in the last shortage, in pushes.
-    private var scarceRoom = Int.max
+    /// Room for jobs in the last shortage, and the part of it that tenants share, in pushes.
+    private var scarceRoom = (all: Int.max, shared: Int.max)
     /// Time of the last shortage; 0 before the first.
     private var shortageAt: UInt64 = 0
     /// Time of the next count while a tenant is parked.
     private(set) var nextCount: UInt64 = 0
 
-    /// Part of the room that all shares have together. The intake pauses at the limit until half of the room is free,
-    /// which has to happen when no tenant sends.
-    private static let shared = 3.0 / 8
     /// Nanoseconds between two samples.
     private static let sampleInterval: UInt64 = 500_000_000
     /// Nanoseconds between two counts while a tenant is parked.
@@ -155,9 +152,11 @@ struct Budgets {
     // MARK: Room
 
     /// Notes that the worker is nearly full.
-    /// - Parameter room: pushes that the shard may have in memory.
-    mutating func noteShortage(room: Int, at now: UInt64) {
-        scarceRoom = max(1, room)
+    /// - Parameters:
+    ///   - room: pushes that the shard may have in memory.
+    ///   - kept: the part of the room that tenants share meanwhile.
+    mutating func noteShortage(room: Int, keeping kept: Int, at now: UInt64) {
+        scarceRoom = (max(1, room), max(1, kept))
         shortageAt = now
     }
 
@@ -166,7 +165,12 @@ struct Budgets {
 
     /// Pushes that the shard may have in memory.
     private func room(at now: UInt64) -> Int {
-        isShort(at: now) ? min(limits.room, scarceRoom) : limits.room
+        isShort(at: now) ? min(limits.room, scarceRoom.all) : limits.room
+    }
+
+    /// Part of ``room(at:)`` that the tenants share.
+    private func sharedRoom(at now: UInt64) -> Int {
+        isShort(at: now) ? min(room(at: now), scarceRoom.shared) : limits.room
     }
 
     /// Returns the room for jobs that is left while the worker is nearly full; nil when it isn't.
@@ -187,7 +191,7 @@ struct Budgets {
         }
         for (place, count) in kept { tenants[Int(tenant(place.topic))].kept += count }
         let weights = tenants.reduce(0) { $0 + (isActive($1, at: now) ? $1.weight : 0) }
-        let room = Double(room(at: now)) * Self.shared
+        let room = Double(sharedRoom(at: now))
         for index in tenants.indices {
             let weight = tenants[index].weight
             let part = Double(weight) / Double(max(weight, weights))

@@ -23,9 +23,11 @@ extension DeliveryMachine {
     // MARK: Time
 
     /// Parks pushes of tenants beyond their share, or to read ahead, because the worker is nearly full.
-    /// - Parameter room: pushes that this machine may have in memory.
-    public mutating func makeRoom(pushes room: Int, at now: DeliveryTime) {
-        budgets.noteShortage(room: room, at: now.monotonicNanoseconds)
+    /// - Parameters:
+    ///   - room: pushes that this machine may have in memory.
+    ///   - kept: the part of the room that tenants share meanwhile; nil: all of it.
+    public mutating func makeRoom(pushes room: Int, keeping kept: Int? = nil, at now: DeliveryTime) {
+        budgets.noteShortage(room: room, keeping: kept ?? room, at: now.monotonicNanoseconds)
         evictSuspended(at: now)
         makeRoom(.jobs, at: now)
     }

@@ -266,11 +266,25 @@ public struct IntakeGate: ~Copyable, Sendable {
         return total.jobs >= limits.jobs || total.bytes >= limits.bytes
     }
 
-    /// True when three quarters of the jobs or bytes are taken, or a pause at the limit lasts.
+    /// True when three quarters of the jobs or bytes are taken.
     public var isNearLimit: Bool {
-        if isPausedForLimit, !hasRoomForAll { return true }
         let total = total
         return total.jobs >= limits.jobs - limits.jobs / 4 || total.bytes >= limits.bytes - limits.bytes / 4
+    }
+
+    /// True when apps beyond their share have to give room back: near the limit, and while partitions are paused for the
+    /// limit or for their share.
+    public var wantsRoom: Bool { isNearLimit || isPausedForLimit || isPausedForShare }
+
+    /// Jobs that all apps together may keep while room is wanted: three quarters of the load at which paused partitions
+    /// resume. The rest is for the apps that send.
+    public var jobsToKeep: Int {
+        let resumption = Double(roomForJobs) * (isPausedForShare ? limits.partitionShare : 1) / 2
+        return Int(resumption * 3 / 4)
+    }
+
+    private var isPausedForShare: Bool {
+        partitions.contains { $0.isLive && !$0.isEnding && $0.reasons.contains(.share) }
     }
 
     /// Jobs that can be taken, by the limit that jobs of the present mean size reach first.

@@ -67,8 +67,9 @@ public enum ShardRequest: Sendable, Equatable {
     case release(slot: UInt16)
     /// Puts waiting jobs of the records below `offset` into the store.
     case relieve(slot: UInt16, below: Int64)
-    /// The worker is nearly full. A shard that keeps to its part has at most this many pushes in memory.
-    case makeRoom(pushes: Int)
+    /// The worker is nearly full. A shard that keeps to its part has at most this many pushes in memory. Its tenants share
+    /// those to keep.
+    case makeRoom(pushes: Int, keeping: Int)
     /// Items are due; ``ShardReport/dueTaken(slot:)`` follows when the shard can take more.
     case due(slot: UInt16, [DueItem], readThrough: Int64)
     /// Items that waited with their topics may return; ``ShardReport/suspendedTaken(slot:)`` follows when the shard can

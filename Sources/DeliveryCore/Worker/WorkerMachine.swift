@@ -603,7 +603,10 @@ public struct WorkerMachine: ~Copyable {
         endCatchUps()
         leaveResponses()
         relieveFullWindows()
-        if gate.isNearLimit { act(.requestAll(.makeRoom(pushes: gate.roomForJobs / settings.shards))) }
+        if gate.wantsRoom {
+            let (room, kept) = (gate.roomForJobs / settings.shards, gate.jobsToKeep / settings.shards)
+            act(.requestAll(.makeRoom(pushes: room, keeping: kept)))
+        }
         scanForDue(time)
         cleanCopies()
         reopenStore()
