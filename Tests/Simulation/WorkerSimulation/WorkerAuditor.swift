@@ -608,6 +608,9 @@ final class WorkerAuditor {
             case "answer-lost":
                 if hasAnswer(job) { return "APNs has answered it" }
                 return job.isOnce || job.avoidsDuplicates ? nil : "it may be sent again"
+            case "ends-connections":
+                if hasAnswer(job) { return "APNs has answered it" }
+                return job.last?.link.isOpen == false ? nil : "its last connection has not ended"
             case "no-credential": return job.topic.hasPrefix("org.") ? nil : "its app has a credential"
             case "device-limit":
                 let pushes = records.records(of: job.token).count { records[$0].kind == .push }
