@@ -72,6 +72,28 @@ import Testing
         #expect(harness.ended.last == "a undeliverable endsConnections")
     }
 
+    @Test func aReceiptOrANewerPushDecidesInPlaceOfTheConnection() {
+        for isConfirmed in [false, true] {
+            var harness = DeliveryHarness { $0.isolatedAttempts = 1 }
+            harness.push("a", collapse: "c")
+            for _ in 0..<2 { lose(&harness, "a") }
+            harness.pass(milliseconds: 60_000)
+            let slot = harness.begin(named: "a")!
+            if isConfirmed {
+                _ = harness.machine.receipt(
+                    DeliveryHarness.device("d"), notificationKey: DeliveryHarness.key("a"),
+                    occurred: .at(harness.now.wallMilliseconds), partition: 0, at: harness.now)
+                harness.drain()
+            } else {
+                harness.push("b", collapse: "c")
+            }
+            harness.push("other", device: "other")
+            harness.accept(harness.begin(named: "other")!)
+            harness.fail(slot, processed: true, isLoss: true)
+            #expect(harness.ended.last == (isConfirmed ? "a confirmed" : "a superseded by b"))
+        }
+    }
+
     @Test func aServerThatAcceptsNothingIsTheCauseItself() {
         var harness = DeliveryHarness { $0.isolatedAttempts = 1 }
         harness.push("a")

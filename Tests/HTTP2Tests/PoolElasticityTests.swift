@@ -34,7 +34,7 @@ import Testing
     @Test func poolGrowsUnderLoadAndShrinksWhenIdle() throws {
         let held = HeldRequests()
         let server = try ServerFixture(
-            options: { $0.maximumConcurrentStreams = 10 }, respond: held.hold)
+            options: { $0.maximumConcurrentStreams = 10 }, respond: held.holdFurther)
         let client = try client(server) {
             $0.maximumConnections = 3
             $0.growthPatience = .milliseconds(10)
@@ -68,7 +68,7 @@ import Testing
     @Test func reserveIsRecalledBeforeAConnectionOpens() throws {
         let held = HeldRequests()
         let server = try ServerFixture(
-            options: { $0.maximumConcurrentStreams = 10 }, respond: held.hold)
+            options: { $0.maximumConcurrentStreams = 10 }, respond: held.holdFurther)
         let client = try client(server) {
             $0.maximumConnections = 2
             $0.growthPatience = .milliseconds(10)
@@ -224,6 +224,12 @@ final class HeldRequests: @unchecked Sendable {
     func hold(_ request: ServerRequest, _ connection: ServerConnection) {
         guard holds else { return connection.respond(stream: request.stream, status: 200) }
         requests.append((request.stream, connection))
+    }
+
+    /// Answers the first request of each connection, and holds the others.
+    func holdFurther(_ request: ServerRequest, _ connection: ServerConnection) {
+        guard request.stream == 1 else { return hold(request, connection) }
+        connection.respond(stream: request.stream, status: 200)
     }
 
     func count(on loop: EventLoop) -> Int { loop.runBlocking { [self] in requests.count } }

@@ -153,7 +153,7 @@ extension DeliveryMachine {
         let wasAlone = isLoss && isAloneOnConnection(slot)
         // An answer may be lost more often for good tokens.
         let device = leaveStream(slot, processed ? .right : .unknown)
-        if isLoss, noteLoss(slot, wasAlone: wasAlone) {
+        if isLoss, noteLoss(slot, wasAlone: wasAlone), !endsOtherwise(slot) {
             finish(slot, .undeliverable, .endsConnections, at: now)
         } else if processed {
             countFailure(slot)
@@ -197,6 +197,14 @@ extension DeliveryMachine {
             let most = item.pointee.isIsolated ? limits.storeAfterMilliseconds : .max
             retryOrEnd(slot, inMilliseconds: min(milliseconds, most), at: now)
         }
+    }
+
+    /// Returns true when an item isn't retried whatever its attempt's failure, as ``retryOrEnd(_:inMilliseconds:isRetry:at:)``
+    /// decides.
+    private func endsOtherwise(_ slot: UInt32) -> Bool {
+        let item = items[Int(slot)]
+        return !item.flags.isDisjoint(with: [.receiptSeen, .withdrawn]) || item.peer != Self.noSlot
+            || isEnding(item.partition)
     }
 
     /// Retries an item after a failed attempt, unless a newer push or a cancel has come meanwhile.

@@ -186,7 +186,8 @@ extension DeliveryMachine {
         for slot in 0..<UInt32(highWater) {
             let item = items + Int(slot)
             let topic = Int(item.pointee.topic)
-            guard Int(circuits[topic].tenant) == tenant, !item.pointee.isOrdered else { continue }
+            guard Int(circuits[topic].tenant) == tenant, !item.pointee.isOrdered, !item.pointee.isIsolated
+            else { continue }
             switch item.pointee.state {
             case .waiting where circuits[topic].probe != slot:
                 if item.pointee.priority == .immediate { urgent.append(slot) } else { lower.append(slot) }
@@ -230,7 +231,8 @@ extension DeliveryMachine {
             let isParked = item.pointee.state == .topicCircuitOpen
             let stays =
                 item.pointee.state == .waiting
-                && (item.pointee.flags.contains(.offsetDone) || expiresSoon(other, at: now))
+                && (item.pointee.flags.contains(.offsetDone) || item.pointee.isIsolated
+                    || expiresSoon(other, at: now))
             if isParked || stays, item.pointee.order > items[Int(slot)].order { return true }
             other = item.pointee.next
         }

@@ -35,6 +35,8 @@ final class CredentialPool {
     let connections: ConnectionPool
     /// Connection for isolated pushes. Nil before the first such push.
     private(set) var isolated: ConnectionPool?
+    /// Limits of the apps that send with the credential.
+    private var limits: [(app: UInt32, limits: AppLimits)] = []
     private let notifications: NotificationTable
     private let loop: EventLoop
     private unowned let delegate: any ConnectionPoolDelegate
@@ -86,6 +88,12 @@ final class CredentialPool {
     /// Parts that requests are sent with now.
     private var access: Access { generations.serving.access }
 
+    /// Sets the limits of an app. Returns false when a limit is out of its range.
+    func setLimits(app: UInt32, _ limits: AppLimits) -> Bool {
+        self.limits.append((app, limits))
+        return connections.scheduler.setLimits(app: app, limits, now: loop.now.nanoseconds)
+    }
+
     // MARK: Isolation
 
     /// Returns the connection for isolated pushes, and opens it before the first of them. Nothing that happens there
@@ -100,6 +108,9 @@ final class CredentialPool {
         let pool = ConnectionPool(
             configuration: configuration, context: access.identity.context, fields: access.fields,
             notifications: notifications, loop: loop, delegate: delegate)
+        for entry in limits {
+            pool.scheduler.setLimits(app: entry.app, entry.limits, now: loop.now.nanoseconds)
+        }
         isolated = pool
         renew(pool, atOnce: false)
         pool.start()

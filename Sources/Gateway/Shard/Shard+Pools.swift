@@ -29,9 +29,9 @@ extension Shard {
             let expected: Bool
             switch reason {
             case .drained, .closed: expected = true
-            default: expected = machine.isDraining || isIsolated
+            default: expected = machine.isDraining
             }
-            let level: Logger.Level = expected ? .info : .warning
+            let level: Logger.Level = expected || isIsolated ? .info : .warning
             let metadata = owner.metadata(["connection": "\(connection)", "reason": "\(reason)"])
             if case .permitEnded = reason {
                 // The process was stopped, which is rare. Each such connection has its line at once.

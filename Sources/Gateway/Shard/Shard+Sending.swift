@@ -21,10 +21,14 @@ extension Shard {
             let isLimited = pools.count > 1 && pool.connections.scheduler.waiting > 0
             let room =
                 isLimited ? machine.flightRoom(pool.connections.scheduler.assigned, at: now) : .max
-            var mayGoOn = send(on: pool.connections, of: pool, room: room, each: 4, &claimed, &left)
-            if mayGoOn, let isolated = pool.isolated {
+            var mayGoOn = true
+            // These are few, and must not wait for a campaign's end.
+            if let isolated = pool.isolated {
                 let room = machine.isolationRoom(pool.index)
                 mayGoOn = send(on: isolated, of: pool, room: room, each: 1, &claimed, &left)
+            }
+            if mayGoOn {
+                mayGoOn = send(on: pool.connections, of: pool, room: room, each: 4, &claimed, &left)
             }
             guard mayGoOn else {
                 // All pools get their turns, however little is allowed.
@@ -51,6 +55,12 @@ extension Shard {
         guard gate != .closed else { return true }
         var keys = pool.keyGate(at: loop.now, mayProbe: connections.openConnections > 0)
         guard pool.refreshToken(at: clocks) else { return true }
+        if connections !== pool.connections, pool.connections.scheduler.waiting > 0,
+            gate != .open || keys != .open
+        {
+            // A push that ends its connection is a bad probe.
+            return true
+        }
         while true {
             if left <= 0 {
                 let more = pushes.claim(atMost: min(Self.claimedAtOnce, connections.scheduler.waiting))

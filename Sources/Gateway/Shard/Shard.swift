@@ -204,8 +204,7 @@ final class Shard: ConnectionPoolDelegate, TurnEndHandler, TimerHandler, @unchec
             for route in Set(plan.routes.values) {
                 let limits = plan.appLimits[Int(route.app)]
                 for pool in route.pools {
-                    let isSet = pools[Int(pool)].connections.scheduler.setLimits(
-                        app: UInt32(route.app), limits, now: loop.now.nanoseconds)
+                    let isSet = pools[Int(pool)].setLimits(app: UInt32(route.app), limits)
                     precondition(isSet, "the configuration's checks let wrong limits pass")
                 }
             }

@@ -228,6 +228,7 @@ extension PoolStateMachine {
 
     mutating func openCircuit(_ fault: PoolFault, until: UInt64) {
         serverErrors = 0
+        unansweredSince = nil
         answerWindow.forget()
         badSince = nil
         ramp = nil
@@ -245,6 +246,9 @@ extension PoolStateMachine {
     /// Number of the connection that may carry a request while the circuit is half open; nil when none is active or in
     /// reserve.
     var probe: UInt32? {
-        members.firstIndex { $0.phase == .active || $0.phase == .reserve }.map { UInt32($0) }
+        func first(_ isWanted: (Member) -> Bool) -> Int? {
+            members.firstIndex { ($0.phase == .active || $0.phase == .reserve) && isWanted($0) }
+        }
+        return (first { !$0.isSuspect } ?? first { _ in true }).map { UInt32($0) }
     }
 }

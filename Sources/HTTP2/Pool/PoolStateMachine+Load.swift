@@ -165,7 +165,8 @@ extension PoolStateMachine {
         guard target < limits.maximum, live >= target, count(.opening) == 0, now >= notBefore,
             lastGrowth.map({ now >= $0 + limits.growthInterval }) ?? true,
             // More connections don't help with a server that answers nothing.
-            members.allSatisfy({ $0.phase != .active || $0.hasAnswered })
+            members.contains(where: { $0.phase == .active && $0.hasAnswered }),
+            members.allSatisfy({ $0.phase != .active || $0.hasAnswered || $0.isSuspect })
         else { return }
         target += 1
         lastGrowth = now

@@ -382,7 +382,8 @@ struct PoolStateMachine {
 
     /// Drains a connection that was opened beside suspects, once there are enough others and nothing waits.
     mutating func drainExtra(_ demand: Demand) {
-        guard !demand.isWaiting, live > target + extras, count(.opening) == 0,
+        guard circuit == .closed, !demand.isWaiting || live > limits.maximum + extras,
+            live > target + extras, count(.opening) == 0,
             let extra = members.firstIndex(where: { $0.phase == .active && $0.isExtra && !$0.isSuspect })
         else { return }
         drain(extra)

@@ -14,7 +14,8 @@ extension ClientConnection {
                 now: now, above: health.lastAnswer &+ requestTimeoutNanoseconds,
                 arrivedThrough: arrivedThrough)
             counters.expired &+= UInt64(expired.all)
-            health.requestsExpired(expired.suspect, underWay: expired.underWay)
+            // A connection that ends closes with its last request in any case.
+            health.requestsExpired(isEnding ? 0 : expired.suspect, underWay: expired.underWay)
         }
         switch health.tick(now: now, openStreams: session.openStreams) {
         case .none: break

@@ -81,7 +81,8 @@ public enum ConnectionCloseReason: Sendable, CustomStringConvertible {
     /// Whether the other side ended an open connection, or broke the protocol, so that a request may be the cause.
     var isOfServer: Bool {
         switch self {
-        case .tls, .http2, .closedByServer: true
+        case .tls(let error): error.kind == .connectionLost || error.kind == .protocolViolation
+        case .http2, .closedByServer: true
         case .connectFailed, .connectTimeout, .proxy, .unresponsive, .drained, .closed, .permitEnded: false
         }
     }
