@@ -75,7 +75,7 @@ import Testing
     @Test func aReceiptOrANewerPushDecidesInPlaceOfTheConnection() {
         for isConfirmed in [false, true] {
             var harness = DeliveryHarness { $0.isolatedAttempts = 1 }
-            harness.push("a", collapse: "c")
+            harness.push("a", collapse: "c") { $0.delivery = .confirm }
             for _ in 0..<2 { lose(&harness, "a") }
             harness.pass(milliseconds: 60_000)
             let slot = harness.begin(named: "a")!
