@@ -104,7 +104,9 @@ import Testing
     }
 
     @Test func threeUnansweredRequestsCloseAConnectionThatAnswersPings() throws {
-        let server = try ServerFixture(respond: { _, _ in })
+        let server = try ServerFixture(respond: { request, connection in
+            if request.stream == 1 { connection.respond(stream: request.stream, status: 200) }
+        })
         let client = try ConnectionClient(
             addresses: [SocketAddress("127.0.0.1", port: server.listener.port)!],
             context: .client(server.tls.clientOptions)
@@ -113,7 +115,9 @@ import Testing
             $0.pingTimeout = .seconds(60)
         }
         try client.waitUntilOpen()
-        for number in UInt32(0)..<3 {
+        #expect(client.send(0..<1) == [.submitted])
+        try eventually("the first answer arrives") { client.read { $0.ends[0] } == [200] }
+        for number in UInt32(1)..<4 {
             try eventually("the connection takes requests") { client.availableStreams > 0 }
             #expect(client.send(number..<number + 1) == [.submitted])
             try eventually("the request ends") { client.read { $0.ends[number] } == [0] }
