@@ -49,12 +49,7 @@ extension AppQueues {
         for level in 0..<Self.levels where rings[level].current == app {
             rings[level].deficit = min(rings[level].deficit, UInt32(limits.weight))
         }
-        record.pointee.maximumInFlight = limits.maximumInFlight.map { UInt32(clamping: $0) } ?? .max
-        if record.pointee.inFlight >= record.pointee.maximumInFlight {
-            block(app, Block.capped)
-        } else {
-            unblock(app, Block.capped)
-        }
+        setMaximumInFlight(app, limits.maximumInFlight ?? .max)
         dropWake(app)
         guard let rate = limits.ratePerSecond else {
             record.pointee.hasRate = false
@@ -74,6 +69,16 @@ extension AppQueues {
             unblock(app, Block.paced)
         }
         return true
+    }
+
+    mutating func setMaximumInFlight(_ app: UInt16, _ maximum: Int) {
+        let record = apps + Int(app)
+        record.pointee.maximumInFlight = UInt32(clamping: maximum)
+        if record.pointee.inFlight >= record.pointee.maximumInFlight {
+            block(app, Block.capped)
+        } else {
+            unblock(app, Block.capped)
+        }
     }
 
     mutating func setPaused(app number: UInt32, _ isPaused: Bool) -> Bool {

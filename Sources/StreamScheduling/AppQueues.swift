@@ -213,6 +213,30 @@ struct AppQueues: ~Copyable {
             credits: (min(credits.0 + floor, Self.mostCredit), credits.1))
     }
 
+    /// Returns an app of a ring for which `isWanted` returns true; nil when there is none.
+    func eligibleApp(where isWanted: (UInt32) -> Bool) -> UInt32? {
+        for level in 0..<Self.levels {
+            var app = rings[level].current
+            for _ in 0..<rings[level].active {
+                if isWanted(UInt32(app)) { return UInt32(app) }
+                app = queue(app, level).pointee.next
+            }
+        }
+        return nil
+    }
+
+    /// Makes it an app's turn in its most urgent class, and returns the turn; nil when the app is in no ring.
+    mutating func turn(of app: UInt16) -> Turn? {
+        guard Int(app) < capacity, apps[Int(app)].blocked == 0 else { return nil }
+        for level in 0..<Self.levels where apps[Int(app)].waiting & 1 << UInt8(level) != 0 {
+            if rings[level].current != app { (rings[level].current, rings[level].deficit) = (app, 0) }
+            return Turn(
+                slot: queue(app, level).pointee.head, app: app, level: UInt8(level), isFloor: false,
+                credits: credits)
+        }
+        return nil
+    }
+
     /// Removes the notification from its queue and books it for its app.
     @inline(__always)
     mutating func commit(_ turn: Turn, now: UInt64) {

@@ -11,6 +11,11 @@ extension StreamScheduler {
     /// Whether a waiting notification may be sent, as of the last decision; blocked apps don't count.
     public var hasEligible: Bool { queues.active != 0 }
 
+    /// Returns an app with waiting notifications that may send and for which `isWanted` returns true; nil when there is none.
+    public func eligibleApp(where isWanted: (UInt32) -> Bool) -> UInt32? {
+        queues.eligibleApp(where: isWanted)
+    }
+
     /// Returns the number of notifications waiting in one class.
     public func depth(_ priority: Priority) -> Int { queues.rings[Self.level(priority)].waiting }
 

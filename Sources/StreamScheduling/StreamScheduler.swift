@@ -159,6 +159,16 @@ public struct StreamScheduler: ~Copyable {
         return turn.isFloor ? nextUrgent(now: now) : nil
     }
 
+    /// Assigns the next notification of an app that may send, out of turn. Returns nil when no connection has room.
+    public mutating func nextAssignment(ofApp app: UInt32, now: UInt64) -> Assignment? {
+        guard let turn = queues.turn(of: UInt16(truncatingIfNeeded: app)),
+            let connection = connections.assign(
+                bytes: Int64(queues.nodes[Int(turn.slot)].bytes), mayUseKept: true)
+        else { return nil }
+        commit(turn, now: now)
+        return Assignment(slot: turn.slot, connection: connection)
+    }
+
     /// Assigns the next notification of priority 10, out of turn.
     private mutating func nextUrgent(now: UInt64) -> Assignment? {
         guard let urgent = queues.urgentTurn(),
@@ -219,6 +229,15 @@ public struct StreamScheduler: ~Copyable {
     @discardableResult
     public mutating func setLimits(app: UInt32, _ limits: AppLimits, now: UInt64) -> Bool {
         queues.setLimits(app: app, limits, now: now)
+    }
+
+    /// Changes the notifications that an app may have in flight at most, from 1. Its other limits stay. Returns false when
+    /// the app doesn't exist, or the maximum is below 1.
+    @discardableResult
+    public mutating func setMaximumInFlight(app: UInt32, _ maximum: Int) -> Bool {
+        guard maximum > 0, queues.hasRecord(app) else { return false }
+        queues.setMaximumInFlight(UInt16(truncatingIfNeeded: app), maximum)
+        return true
     }
 
     /// Pauses or resumes an app for an operator. Nothing of a paused app is assigned; notifications in flight are not

@@ -54,6 +54,42 @@ import Testing
         #expect(appsOf(drain(&scheduler, limit: 6)) == [1, 2, 2, 2, 2, 2])
     }
 
+    @Test func anAppIsAssignedOutOfTurn() {
+        var scheduler = scheduler()
+        scheduler.setLimits(app: 1, .init(weight: 9), now: 0)
+        fill(&scheduler, app: 1, 0..<3)
+        fill(&scheduler, app: 2, 0..<2, .lowPower)
+        #expect(appsOf(drain(&scheduler, limit: 1)) == [1])
+        #expect(scheduler.eligibleApp { $0 == 2 } == 2 && scheduler.eligibleApp { $0 == 3 } == nil)
+        #expect(scheduler.nextAssignment(ofApp: 2, now: 0)?.slot == 200)
+        #expect(scheduler.nextAssignment(ofApp: 3, now: 0) == nil, "the app has nothing")
+        scheduler.setPaused(app: 2, true)
+        #expect(scheduler.eligibleApp { $0 == 2 } == nil)
+        #expect(scheduler.nextAssignment(ofApp: 2, now: 0) == nil, "the app is paused")
+        scheduler.setPaused(app: 2, false)
+        #expect(appsOf(drain(&scheduler)) == [1, 1, 2])
+    }
+
+    @Test func anAppsTurnOutOfTurnEndsWithIt() {
+        var scheduler = scheduler()
+        for app in UInt32(1)...3 { fill(&scheduler, app: app, 0..<3) }
+        #expect(scheduler.nextAssignment(ofApp: 3, now: 0)?.slot == 300)
+        #expect(appsOf(drain(&scheduler)) == [1, 2, 3, 1, 2, 3, 1, 2])
+    }
+
+    @Test func aMaximumInFlightChangesAlone() {
+        var scheduler = scheduler()
+        scheduler.setLimits(app: 1, .init(weight: 2, maximumInFlight: 5), now: 0)
+        fill(&scheduler, app: 1, 0..<20)
+        let exists = scheduler.setMaximumInFlight(app: 1, 2)
+        #expect(exists)
+        #expect(drain(&scheduler).count == 2)
+        let isValid = scheduler.setMaximumInFlight(app: 1, 0)
+        #expect(!isValid)
+        scheduler.setMaximumInFlight(app: 1, .max)
+        #expect(drain(&scheduler).count == 18)
+    }
+
     @Test func returningAppDoesNotKeepItsUnusedTurn() {
         var scheduler = scheduler()
         scheduler.setLimits(app: 0, .init(weight: 5), now: 0)
