@@ -62,10 +62,13 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
         loop.join()
     }
 
-    func send(_ numbers: some Sequence<UInt32> & Sendable, before: @escaping @Sendable () -> Void = {}) {
+    func send(
+        _ numbers: some Sequence<UInt32> & Sendable, app: UInt32 = 0,
+        before: @escaping @Sendable () -> Void = {}
+    ) {
         loop.runBlocking { [self] in
             before()
-            for number in numbers { enqueue(number) }
+            for number in numbers { enqueue(number, app: app) }
             poolHasCapacity(pool)
         }
     }
@@ -88,9 +91,9 @@ final class PoolClient: ConnectionPoolDelegate, TurnEndHandler, @unchecked Senda
     var snapshot: PoolSnapshot { loop.runBlocking { [self] in pool.snapshot() } }
     var openConnections: Int { loop.runBlocking { [self] in pool.openConnections } }
 
-    private func enqueue(_ number: UInt32, atFront: Bool = false) {
+    private func enqueue(_ number: UInt32, app: UInt32 = 0, atFront: Bool = false) {
         pool.scheduler.enqueue(
-            slot: number, app: 0, priority: .immediate, bytes: body.count, now: loop.now.nanoseconds,
+            slot: number, app: app, priority: .immediate, bytes: body.count, now: loop.now.nanoseconds,
             atFront: atFront
         )
     }

@@ -95,10 +95,36 @@ import Testing
             Issue.record("\(machine.circuit)")
             return
         }
-        #expect(machine.live == 0)
-        // An answer that was late ends the fault.
+        // Each goes on waiting for its answers, and has no further request.
+        #expect(machine.live == 4 && machine.members.allSatisfy { $0.phase == .free || $0.isSuspect })
         _ = machine.take()
+        // An answer that was late ends the fault.
         machine.answered(0)
+        #expect(machine.circuit == .closed)
+        #expect(machine.members.count { $0.isSuspect } == 3)
+    }
+
+    /// A new connection probes, or a suspect one where a request must not wait for that.
+    @Test func halfOpenCircuitProbesOnANewConnection() {
+        var machine = begun()
+        for time in stride(from: UInt64(1000), through: 16_000, by: 100) {
+            tick(&machine, at: time)
+            while let number = machine.takeOpening() { machine.opened(number, now: time * ms) }
+        }
+        let until = machine.isOpenUntil!
+        var copy = machine
+        copy.tick(
+            now: 16_100 * ms, demand: .init(isWaiting: true, hasWitness: true),
+            views: [view(0, 1), view(1, 1)])
+        #expect(copy.circuit == .halfOpen(.noAnswer) && copy.probe == 0)
+        _ = machine.take()
+        machine.tick(now: until, demand: waiting, views: [view(0, 1), view(1, 1)])
+        #expect(machine.circuit == .halfOpen(.noAnswer) && machine.probe == nil)
+        let number = machine.takeOpening()
+        #expect(number != nil)
+        machine.opened(number!, now: until + ms)
+        #expect(machine.probe == number)
+        machine.answers(good: 1, serverErrors: 0, now: until + 2 * ms)
         #expect(machine.circuit == .closed)
     }
 

@@ -105,6 +105,32 @@ import Testing
         #expect(server.fixture.log.closed.isEmpty)
     }
 
+    /// A request of an app without errors doesn't wait for the turn of the app that has them.
+    @Test func anAppThatIsNotInTroubleProbesAtOnce() throws {
+        let server = try ServerFixture(
+            options: { $0.maximumConcurrentStreams = 100 },
+            respond: { request, connection in
+                let isOther = request.path.elementsEqual("/3/device/9".utf8)
+                connection.respond(stream: request.stream, status: isOther ? 200 : 500)
+            })
+        let client = try PoolClient(
+            port: server.listener.port, context: .client(server.tls.clientOptions)
+        ) {
+            $0.apps = 2
+            $0.circuitServerErrors = 5
+            $0.circuitErrorTime = .zero
+            $0.reconnectInitial = .seconds(3600)
+            $0.reconnectMaximum = .seconds(3600)
+        }
+        defer { client.stop() }
+        client.send(10..<15)
+        try eventually("the circuit opens") { openings(client, .serverErrors) == 1 }
+        client.send(20..<25)
+        client.send([9], app: 1)
+        try eventually("the answer") { client.read { $0.ends[9] } == [200] }
+        #expect(circuits(client).prefix(3).dropFirst() == [.halfOpen(.serverErrors), .closed])
+    }
+
     @Test func connectionsClosedByTheServerOpenTheCircuit() throws {
         let server = try MoodyServer(.hangsUp)
         let client = try client(server) { $0.connections = 1 }

@@ -359,6 +359,25 @@ struct AppAnswersTests {
         #expect(!answers.concernsAppAlone(1) && !answers.concernsAppAlone(2), "the server fails for all")
     }
 
+    @Test func fewAnswersOfTheOthersShowThatTheyAreServed() {
+        var answers = AppAnswers()
+        for _ in 0..<20 { answers.note(1, isError: true, now: Self.second) }
+        answers.note(2, isError: false, now: Self.second)
+        #expect(answers.concernsAppAlone(1))
+        answers.note(3, isError: true, now: Self.second)
+        #expect(!answers.concernsAppAlone(1), "the others are not served either")
+        #expect(answers.isInTrouble(1) && !answers.isInTrouble(2) && answers.isInTrouble(3))
+    }
+
+    @Test func anAppWithoutAnswersIsInTroubleUntilItHasOne() {
+        var answers = AppAnswers()
+        answers.noteExpired(1)
+        answers.advance(to: 100 * Self.second)
+        #expect(answers.isWatching && answers.isInTrouble(1) && !answers.isInTrouble(2))
+        answers.note(1, isError: false, now: 100 * Self.second)
+        #expect(!answers.isInTrouble(1))
+    }
+
     @Test func windowsAreForgottenTenSecondsAfterTheLastError() {
         var answers = AppAnswers()
         for _ in 0..<20 { answers.note(1, isError: true, now: Self.second) }

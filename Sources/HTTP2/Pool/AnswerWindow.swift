@@ -38,19 +38,25 @@ struct AnswerWindow: Sendable {
     }
 }
 
-/// Answers by app, while some show a server in trouble. Apps of a pool have topics of their own, and a server can fail for
+/// Answers by app, while some show a server in trouble or are missing. Apps of a pool have topics of their own, and a server can fail for
 /// one of them alone. Errors of such an app say nothing about the pool, as long as another app has good answers.
 struct AppAnswers: Sendable {
     private var windows: [UInt32: AnswerWindow] = [:]
+    /// Apps with a request that has expired since their last answer.
+    private var silent: Set<UInt32> = []
 
-    /// Least number of answers that show whether an app is served.
+    /// Least number of answers that show whether an app is served, whatever the others get.
     private static let least = 5
 
-    /// True from an error until the last ten seconds have none.
-    var isWatching: Bool { !windows.isEmpty }
+    /// True from an error until the last ten seconds have none, and while an app has no answers.
+    var isWatching: Bool { !windows.isEmpty || !silent.isEmpty }
+
+    /// Records that an app's request has expired.
+    mutating func noteExpired(_ app: UInt32) { silent.insert(app) }
 
     /// Counts an answer to an app's request.
     mutating func note(_ app: UInt32, isError: Bool, now: UInt64) {
+        silent.remove(app)
         windows[app, default: AnswerWindow()].note(good: isError ? 0 : 1, errors: isError ? 1 : 0, now: now)
     }
 
@@ -62,11 +68,17 @@ struct AppAnswers: Sendable {
     }
 
     /// Returns whether the errors of an app concern the app alone: most of its answers are errors, and another app is
-    /// served.
+    /// served, or all others together are.
     func concernsAppAlone(_ app: UInt32) -> Bool {
-        windows[app]?.isBad == true
-            && windows.values.contains { $0.all >= Self.least && $0.errors * 4 < $0.all }
+        guard let own = windows[app], own.isBad else { return false }
+        let all = windows.values.reduce(-own.all) { $0 + $1.all }
+        let errors = windows.values.reduce(-own.errors) { $0 + $1.errors }
+        return all > 0 && errors * 4 < all
+            || windows.values.contains { $0.all >= Self.least && $0.errors * 4 < $0.all }
     }
+
+    /// Returns whether the last answers to an app's requests had errors, or are missing.
+    func isInTrouble(_ app: UInt32) -> Bool { (windows[app]?.errors ?? 0) > 0 || silent.contains(app) }
 }
 
 /// Limits the requests in flight on a connection after the circuit was open because of errors. The limit starts low,

@@ -96,6 +96,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
                 judgement.note(status: (first + index).pointee.status)
             case .failed:
                 let event = events[index]
+                if probe == event.tag { probe = nil }
                 scheduler.ended(slot: event.tag, now: now)
                 if event.processed == .no { counters.notProcessed += 1 } else { unknown += 1 }
                 if event.isStreamError {
@@ -117,7 +118,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
             }
         }
         counters.unknown += unknown
-        if judgement.errors > 0 || appAnswers.isWatching {
+        if judgement.errors > 0 || unknown > 0 || appAnswers.isWatching {
             judgement.leaveOut(errorsOfApps(in: events, now: now))
         }
         judge(connection, judgement, unknown: unknown, now: now)
@@ -136,6 +137,9 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
             switch event.kind {
             case .response: isError = Judgement.isError(status: event.status)
             case .failed where event.isStreamError: isError = true
+            case .failed where event.isExpired:
+                appAnswers.noteExpired(scheduler.lastApp(slot: event.tag))
+                continue
             case .failed, .capacityChanged, .goAway, .pingAnswered: continue
             }
             let app = scheduler.lastApp(slot: event.tag)

@@ -116,6 +116,10 @@ public final class ConnectionPool {
     private var peakInFlight = 0
     /// ``PoolStateMachine/mayGrow`` as of its last decision.
     private var mayGrow = true
+    /// True while the circuit is half open, as of the machine's last decision.
+    private var isProbing = false
+    /// Slot of the request that probes; nil when none is under way, or the circuit isn't half open.
+    var probe: UInt32?
     /// Timer for the moment when an app that its pace held back may send again; nil when none is set.
     private var paceTimer: TimerID?
     private var paceTimerAt = UInt64.max
@@ -266,24 +270,43 @@ public final class ConnectionPool {
     ///
     /// - Parameter urgentOnly: excludes all requests below priority 10.
     public func nextAssignment(urgentOnly: Bool = false) -> (slot: UInt32, connection: ClientConnection)? {
-        guard let assignment = scheduler.nextAssignment(now: loop.now.nanoseconds, urgentOnly: urgentOnly)
-        else {
+        guard let assignment = assignment(urgentOnly: urgentOnly) else {
             scheduler.endRun()
             peakInFlight = max(peakInFlight, scheduler.assigned)
             armPaceTimer()
-            if mayGrow, scheduler.hasEligible { armTick() }
+            if mayGrow || witness != nil, scheduler.hasEligible { armTick() }
             return nil
         }
+        if isProbing { probe = assignment.slot }
         guard let connection = connections[Int(assignment.connection)] else {
             preconditionFailure("the scheduler knows connection \(assignment.connection), the pool does not")
         }
         return (assignment.slot, connection)
     }
 
+    private func assignment(urgentOnly: Bool) -> StreamScheduler.Assignment? {
+        let now = loop.now.nanoseconds
+        if isProbing, !urgentOnly, let witness {
+            return scheduler.nextAssignment(ofApp: witness, now: now)
+        }
+        return scheduler.nextAssignment(now: now, urgentOnly: urgentOnly)
+    }
+
+    /// App with waiting requests that is not in trouble itself, while the circuit isn't closed because of the answers to others,
+    /// or because they have none; nil when there is none. Its next request shows whether the server fails for all apps.
+    private var witness: UInt32? {
+        switch machine.circuit {
+        case .open(_, .serverErrors), .halfOpen(.serverErrors), .open(_, .noAnswer), .halfOpen(.noAnswer):
+            scheduler.eligibleApp { !appAnswers.isInTrouble($0) }
+        case .open, .halfOpen, .closed: nil
+        }
+    }
+
     /// Withdraws an assignment that was not submitted. The slot becomes idle, and its app and the connection regain
     /// their booked share.
     public func withdraw(_ slot: UInt32, from connection: ClientConnection) {
         scheduler.withdrawn(slot: slot, now: loop.now.nanoseconds)
+        if probe == slot { probe = nil }
         report(connection)
     }
 
@@ -302,8 +325,10 @@ public final class ConnectionPool {
         case .closed:
             if let share = machine.streamShare { free = min(free, max(0, share - connection.openStreams)) }
         case .open: free = 0
-        case .halfOpen:
-            free = connection.number == machine.probe ? min(free, max(0, 1 - connection.openStreams)) : 0
+        case .halfOpen where connection.number != machine.probe: free = 0
+        case .halfOpen where machine.members[Int(connection.number)].isSuspect:
+            free = probe == nil ? min(free, 1) : 0
+        case .halfOpen: free = min(free, max(0, 1 - connection.openStreams))
         }
         scheduler.connectionChanged(
             connection.number, inFlight: connection.openStreams, streamsFree: free,
@@ -312,6 +337,7 @@ public final class ConnectionPool {
 
     /// Records an answer for `slot`, which is idle now.
     func ended(_ slot: UInt32, now: UInt64) {
+        if probe == slot { probe = nil }
         let priority = scheduler.priority(slot: slot)
         latency(priority).record(nanoseconds: scheduler.ended(slot: slot, now: now))
     }
@@ -342,6 +368,7 @@ public final class ConnectionPool {
         }
         isCarryingOut = false
         mayGrow = machine.mayGrow
+        if case .halfOpen = machine.circuit { isProbing = true } else { (isProbing, probe) = (false, nil) }
         armTick()
     }
 
@@ -351,7 +378,8 @@ public final class ConnectionPool {
         let now = loop.now.nanoseconds
         // A tick at most 11 ms away is near enough, so the timer does not change each turn.
         guard !machine.isClosing, tickTimer == nil || tickAt > now + 11_000_000 else { return }
-        let next = machine.nextTick(now: now, isWaiting: mayGrow && scheduler.hasEligible)
+        let next = machine.nextTick(
+            now: now, isWaiting: mayGrow && scheduler.hasEligible || witness != nil)
         if let tickTimer {
             guard next < tickAt else { return }
             loop.cancel(tickTimer)
@@ -376,7 +404,7 @@ public final class ConnectionPool {
         let demand = PoolStateMachine.Demand(
             isWaiting: scheduler.hasEligible,
             age: Priority.allCases.reduce(0) { max($0, scheduler.nextAge($1, now: now) ?? 0) },
-            peakInFlight: peakInFlight)
+            peakInFlight: peakInFlight, hasWitness: witness != nil)
         peakInFlight = scheduler.assigned
         machine.tick(now: now, demand: demand, views: views)
         carryOut()

@@ -239,16 +239,21 @@ extension PoolStateMachine {
         guard circuit != new else { return }
         circuit = new
         fullSince = nil
-        if new == .closed, ramp == nil { serverFailures = 0 }
+        if new == .closed {
+            if ramp == nil { serverFailures = 0 }
+            // The server answers, so that connections work that have answered before.
+            for index in members.indices where members[index].hasAnswered { members[index].isSuspect = false }
+        }
         actions += [.changed(.circuit(new)), .reportAll]
     }
 
     /// Number of the connection that may carry a request while the circuit is half open; nil when none is active or in
-    /// reserve.
+    /// reserve, or a new one is to be opened.
     var probe: UInt32? {
         func first(_ isWanted: (Member) -> Bool) -> Int? {
             members.firstIndex { ($0.phase == .active || $0.phase == .reserve) && isWanted($0) }
         }
-        return (first { !$0.isSuspect } ?? first { _ in true }).map { UInt32($0) }
+        let mayBeSuspect = probesSuspects || !members.contains { $0.phase == .free || $0.phase == .opening }
+        return (first { !$0.isSuspect } ?? (mayBeSuspect ? first { _ in true } : nil)).map { UInt32($0) }
     }
 }

@@ -8,7 +8,14 @@ extension PoolStateMachine {
     ///   replaced.
     mutating func tick(now: UInt64, demand: Demand, views: [View]) {
         guard !isClosing else { return }
-        if case .open(let until, let fault) = circuit, until <= now { setCircuit(.halfOpen(fault)) }
+        if case .open(let until, let fault) = circuit, until <= now || demand.hasWitness {
+            // A new connection may take a while.
+            probesSuspects = until > now
+            setCircuit(.halfOpen(fault))
+        } else if case .halfOpen = circuit, demand.hasWitness, probe == nil {
+            probesSuspects = true
+            actions.append(.reportAll)
+        }
         forgetShortLives(now: now)
         endOldRamp(now: now)
         replaceStuck(now: now, demand, views)
@@ -135,9 +142,8 @@ extension PoolStateMachine {
         guard circuit == .closed, isInFlight, !mayAnswer, let since = unansweredSince,
             now >= since + limits.progressTimeout
         else { return }
-        for view in views where isServing(view.number) || members[Int(view.number)].phase == .retiring {
-            members[Int(view.number)].isCounted = true
-            drain(Int(view.number))
+        for view in views where isServing(view.number) {
+            (members[Int(view.number)].isSuspect, members[Int(view.number)].isCounted) = (true, true)
         }
         openCircuit(.noAnswer, until: countFailure(now: now))
     }

@@ -59,6 +59,8 @@ struct PoolStateMachine {
         var age: UInt64 = 0
         /// The most requests in flight since the last tick.
         var peakInFlight = 0
+        /// Some waiting request is of an app that is not in trouble, while the circuit is open because of others.
+        var hasWitness = false
     }
 
     /// How a connection ended.
@@ -93,7 +95,8 @@ struct PoolStateMachine {
         var isCounted = false
         /// Time since which requests have been in flight without an answer on the connection; nil when none is.
         var unansweredSince: UInt64?
-        /// The connection hasn't answered its first request for a while, and gets no other.
+        /// The connection hasn't answered its first request for a while, or the circuit opened because no connection answers.
+        /// While the circuit is closed, the connection gets no other request.
         var isSuspect = false
         /// The connection was opened because others are suspect.
         var isExtra = false
@@ -128,6 +131,8 @@ struct PoolStateMachine {
     var lastSettingsFailure: UInt64 = 0
     /// Number of times in a row that the circuit opened because the server answered with errors.
     var serverFailures = 0
+    /// True while a request may probe the server on a suspect connection, because a new one may take a while.
+    var probesSuspects = false
     private(set) var isClosing = false
     var lastOpening: UInt64?
     var lastGrowth: UInt64?
@@ -369,13 +374,14 @@ struct PoolStateMachine {
 
     /// Whether a connection is missing that may be opened as soon as ``earliestOpening`` has passed.
     var mayOpen: Bool {
-        guard !isClosing, live < target + extras, members.contains(where: { $0.phase == .free }) else {
-            return false
-        }
+        guard !isClosing, members.contains(where: { $0.phase == .free }) else { return false }
         return switch circuit {
-        case .closed: true
+        case .closed: live < target + extras
         // A single connection is enough to find out.
-        case .halfOpen: live == 0
+        case .halfOpen:
+            !members.contains {
+                ($0.phase == .opening || $0.phase == .active || $0.phase == .reserve) && !$0.isSuspect
+            }
         case .open: false
         }
     }

@@ -73,6 +73,11 @@ public struct ClientEvent {
             && !isStreamError
     }
 
+    /// Whether the request has expired, or we ended its connection.
+    var isExpired: Bool {
+        kind == .failed && code == HTTP2ErrorCode.cancel.rawValue && processed == .unknown && !isStreamError
+    }
+
     /// Whether the stream ended after the status and before the end of the answer. Content is missing then, perhaps.
     public internal(set) var isCut: Bool {
         get { flags & 4 != 0 }
