@@ -73,13 +73,18 @@ extension DeliveryMachine {
     /// Nanoseconds for which an accepted push shows that APNs serves its topic.
     private static let served: UInt64 = 10_000_000_000
 
-    /// Returns true when APNs accepts pushes of another topic of the pool, so that a pause concerns this topic alone.
+    /// Returns true when a pause concerns this topic alone: the pool has others, and APNs accepts pushes of one of them, or
+    /// has not asked for a pause of any.
     func isOverloadedAlone(_ topic: UInt16, at now: DeliveryTime) -> Bool {
         let pool = circuits[Int(topic)].pool
-        return circuits.indices.contains { other in
-            other != Int(topic) && circuits[other].pool == pool && circuits[other].accepted > 0
-                && now.monotonicNanoseconds < circuits[other].accepted &+ Self.served
+        var (hasOthers, isShared) = (false, false)
+        for other in circuits.indices where other != Int(topic) && circuits[other].pool == pool {
+            let accepted = circuits[other].accepted
+            if accepted > 0, now.monotonicNanoseconds < accepted &+ Self.served { return true }
+            hasOthers = true
+            if circuits[other].state != .closed, circuits[other].fault == .overload { isShared = true }
         }
+        return hasOthers && !isShared
     }
 
     /// Stops a topic because the server has asked for a pause. Single pushes probe, as in a pool's pause.
