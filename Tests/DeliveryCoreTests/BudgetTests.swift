@@ -399,21 +399,145 @@ struct BudgetTests {
         #expect(!harness.others.contains(.resumed(topic: 1)))
     }
 
-    /// Requests without an answer leave a quarter of the room to the other pools.
-    @Test func poolsLeaveRoomForOthersInFlight() {
-        var harness = harness()
-        let before = harness.machine.flightRoom(1_000_000, at: harness.now)
-        #expect(before > 1_000_000)
-        // What tenants keep says nothing about requests.
-        harness.machine.makeRoom(pushes: Self.room, keeping: 1, at: harness.now)
+    // MARK: In flight
+
+    private func maxima(_ harness: inout DeliveryHarness) -> [UInt16: Int] {
+        var maxima: [UInt16: Int] = [:]
+        for case .limitsFlights(let topic, let maximum) in harness.others { maxima[topic] = maximum }
+        return maxima
+    }
+
+    private func harness(unanswered: Int) -> DeliveryHarness {
+        var harness = DeliveryHarness {
+            $0.storeIsDurable = true
+            $0.capacity = 1024
+            $0.room = 400
+            $0.unanswered = unanswered
+        }
+        harness.machine.setTenant(1, ofTopic: 0, weight: 1, isLimited: false)
+        harness.machine.setTenant(2, ofTopic: 1, weight: 1, isLimited: false)
         harness.drain()
-        let empty = harness.machine.flightRoom(0, at: harness.now)
-        #expect(empty == 3 * Self.room)
-        push(&harness, Self.names("b", 0..<40), topic: 1)
-        for _ in 0..<30 { harness.begin() }
-        let (own, other) = (
-            harness.machine.flightRoom(30, at: harness.now), harness.machine.flightRoom(0, at: harness.now)
-        )
-        #expect(own <= 0 && other == 30)
+        return harness
+    }
+
+    /// Requests without an answer leave the room that they may not take to the others.
+    @Test func tenantsWithoutAnswersHaveFewInFlight() {
+        var harness = harness(unanswered: 80)
+        #expect(maxima(&harness) == [0: 60, 1: 60])
+        push(&harness, Self.names("b", 0..<60), topic: 1)
+        for _ in 0..<60 { harness.begin() }
+        pass(&harness, seconds: 2, presses: false)
+        // Three quarters of what B leaves.
+        #expect(maxima(&harness) == [0: 15, 1: 60])
+    }
+
+    /// A tenant that ends more in a quarter of a second than its part isn't limited by it.
+    @Test func tenantsWithAnswersHaveAsManyInFlightAsTheyEnd() {
+        var harness = harness(unanswered: 8)
+        for step in 0..<30 {
+            push(&harness, (0..<40).map { "a\(step)-\($0)" }, topic: 0)
+            for slot in harness.queue where harness.machine.beginAttempt(slot, at: harness.now) {
+                harness.accept(slot)
+            }
+            harness.queue = []
+            harness.pass(milliseconds: 100)
+        }
+        #expect(maxima(&harness)[0]! > 80 && maxima(&harness)[1] == 6)
+        // Without answers, the part counts again.
+        for _ in 0..<6 { harness.pass(milliseconds: 500) }
+        #expect(maxima(&harness)[0] == 6)
+    }
+
+    /// A push in flight keeps the other pushes of its device in memory.
+    @Test func pushesOfTheSameDeviceCountAsUnanswered() {
+        var harness = harness(unanswered: 80)
+        for number in 0..<40 {
+            harness.push("b\(number)", device: "b\(number / 8)") {
+                $0.topic = 1
+                $0.pool = 1
+            }
+        }
+        for slot in harness.queue where harness.names[slot]!.hasSuffix("8") || harness.names[slot] == "b0" {
+            harness.queue.removeAll { $0 == slot }
+            let begins = harness.machine.beginAttempt(slot, at: harness.now)
+            #expect(begins)
+        }
+        harness.pass(milliseconds: 2000)
+        let inFlight = harness.machine.milestones[.inFlight]
+        #expect(inFlight > 0 && maxima(&harness)[1] == 60 / 8)
+    }
+
+    @Test func withoutNeighboursNothingIsLimited() {
+        var harness = harness(unanswered: .max)
+        pass(&harness, seconds: 2, presses: false)
+        #expect(maxima(&harness).isEmpty)
+    }
+
+    // MARK: Other shards
+
+    /// A shard with pushes of one tenant gives room to those of tenants on other shards.
+    @Test(arguments: [false, true]) func tenantsOfOtherShardsCount(_ areOthers: Bool) {
+        var harness = DeliveryHarness {
+            $0.storeIsDurable = true
+            $0.capacity = 256
+            $0.room = Self.room
+            $0.unanswered = 30
+        }
+        harness.machine.setTenant(2, ofTopic: 1, weight: 1, isLimited: false)
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        for _ in 0..<8 {
+            harness.machine.makeRoom(
+                pushes: Self.room, keeping: 10, tenants: areOthers ? [1, 2] : [2], at: harness.now)
+            harness.drain()
+            harness.allStored()
+            harness.pass(milliseconds: 500)
+        }
+        #expect(harness.others.contains(.tenant(2, isActive: true)))
+        #expect(inMemory(harness, "b").count == (areOthers ? 5 : 35))
+    }
+
+    // MARK: Starvation
+
+    /// Pushes that wait for their time fill the share. The others of their tenant go on.
+    @Test func parkedPushesReturnBesideThoseThatWaitForTheirTime() {
+        var harness = harness()
+        for number in 0..<20 {
+            harness.push("later\(number)", device: "later\(number)") {
+                ($0.topic, $0.pool) = (1, 1)
+                $0.deliverAtMilliseconds = $0.createdMilliseconds + 5000 + Int64(number)
+            }
+        }
+        push(&harness, Self.names("b", 0..<15), topic: 1)
+        pass(&harness, seconds: 3, keeping: 20)
+        #expect(harness.machine.tenantsOverShare == [2])
+        var accepted = 0
+        for _ in 0..<5 {
+            for slot in harness.queue where harness.machine.beginAttempt(slot, at: harness.now) {
+                harness.accept(slot)
+                accepted += 1
+            }
+            harness.queue = []
+            pass(&harness, seconds: 1, keeping: 2)
+            _ = restoreWanted(&harness)
+        }
+        #expect(accepted >= 4)
+    }
+
+    /// Reports that the worker is nearly full come as often as parked pushes return.
+    @Test func parkedPushesReturnWhileTheWorkerIsNearlyFull() {
+        var harness = harness()
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        pass(&harness, seconds: 4)
+        harness.others.removeAll()
+        for slot in harness.queue where harness.machine.beginAttempt(slot, at: harness.now) {
+            harness.accept(slot)
+        }
+        harness.queue = []
+        for _ in 0..<20 {
+            harness.pass(milliseconds: 100)
+            harness.machine.makeRoom(pushes: Self.room, at: harness.now)
+            harness.drain()
+        }
+        #expect(!restoreWanted(&harness).isEmpty)
     }
 }

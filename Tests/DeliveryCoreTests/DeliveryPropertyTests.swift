@@ -345,7 +345,7 @@ private struct RandomLife: ~Copyable {
                 }
                 pushes[slot]!.facts.device = push.newDevice ?? newDevice
                 pushes[slot]!.newDevice = nil
-            case .alert, .recovered, .crowds, .poolOverloaded, .isolated: break
+            case .alert, .recovered, .crowds, .poolOverloaded, .isolated, .limitsFlights, .tenant: break
             case .suspended, .resumed, .pushesWanted, .parked, .readsAhead, .unparked:
                 if !machine.limits.storeIsDurable { fail("the store isn't durable") }
             }

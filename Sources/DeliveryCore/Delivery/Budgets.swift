@@ -17,10 +17,15 @@ struct Budgets {
         var lower = 0
         /// Pushes that the store has as well.
         var stored = 0
+        /// Pushes that wait for a stream or for another attempt, or are in flight.
+        var ready = 0
         /// Pushes of priority 5 and 1 that wait for a stream.
         var waiting = 0
         /// Part of ``waiting`` that the store has as well.
         var returned = 0
+        var inFlight = 0
+        /// Pushes of the devices that have one in flight. They leave memory together.
+        var bound = 0
     }
 
     /// Cause for which pushes of a tenant are parked.
@@ -73,6 +78,8 @@ struct Budgets {
         var ended = (first: 0, second: 0, last: 0)
         /// Number of samples in a row that found the tenant beyond a share; 2 stands for more.
         var over = 0
+        /// Most pushes in flight that the owner knows of.
+        var maximumInFlight = Int.max
         /// Time at which a push of the tenant was last seen; 0: never.
         var seen: UInt64 = 0
         /// Time at which a parked push last returned, or none was wanted.
@@ -95,10 +102,12 @@ struct Budgets {
     private var sampled: (first: UInt64, second: UInt64, last: UInt64) = (0, 0, 0)
     /// Room for jobs in the last shortage, and the part of it that tenants share, in pushes.
     private var scarceRoom = (all: Int.max, shared: Int.max)
+    /// Numbers of the tenants that had pushes on any shard in the last shortage, and of those that had pushes here.
+    private var (everywhere, active): (Set<UInt32>, Set<UInt32>) = ([], [])
     /// Time of the last shortage; 0 before the first.
     private var shortageAt: UInt64 = 0
-    /// Time of the next count while a tenant is parked.
-    private(set) var nextCount: UInt64 = 0
+    /// Time of the next count for restored pushes, and of the next return of parked ones.
+    private(set) var (nextCount, nextReturn): (UInt64, UInt64) = (0, 0)
 
     /// Nanoseconds between two samples.
     private static let sampleInterval: UInt64 = 500_000_000
@@ -142,6 +151,13 @@ struct Budgets {
 
     var hasParked: Bool { tenants.contains { $0.parking != nil } }
 
+    /// True when parked pushes may return again. The next return is due a while later.
+    mutating func isReturnDue(at now: UInt64) -> Bool {
+        guard hasParked, now >= nextReturn else { return false }
+        nextReturn = now &+ Self.countInterval
+        return true
+    }
+
     /// Numbers of the tenants with pushes beyond their share that are parked, or take the room of others.
     var overShare: [UInt32] { tenants.filter { $0.parking == .share || $0.isCrowding }.map(\.number) }
 
@@ -155,9 +171,20 @@ struct Budgets {
     /// - Parameters:
     ///   - room: pushes that the shard may have in memory.
     ///   - kept: the part of the room that tenants share meanwhile.
-    mutating func noteShortage(room: Int, keeping kept: Int, at now: UInt64) {
+    ///   - tenants: numbers of the tenants that have pushes on this shard or another.
+    mutating func noteShortage(room: Int, keeping kept: Int, tenants: Set<UInt32>, at now: UInt64) {
         scarceRoom = (max(1, room), max(1, kept))
+        everywhere = tenants
         shortageAt = now
+    }
+
+    /// Returns the numbers of the tenants that have pushes here, and of those that have none any more, since the last call.
+    mutating func changesOfActivity(at now: UInt64) -> [(tenant: UInt32, isActive: Bool)] {
+        guard limits.hasNeighbours else { return [] }
+        let before = active
+        active = Set(tenants.filter { isActive($0, at: now) }.map(\.number))
+        // In order, because a simulated world must be the same each time.
+        return active.symmetricDifference(before).sorted().map { ($0, active.contains($0)) }
     }
 
     /// True while the worker is nearly full.
@@ -171,11 +198,6 @@ struct Budgets {
     /// Part of ``room(at:)`` that the tenants share.
     private func sharedRoom(at now: UInt64) -> Int {
         isShort(at: now) ? min(room(at: now), scarceRoom.shared) : limits.room
-    }
-
-    /// Returns the room for jobs that is left while the worker is nearly full; nil when it isn't.
-    func scarceRoom(inFlight: Int, at now: UInt64) -> Int? {
-        isShort(at: now) ? max(0, room(at: now) - inFlight) : nil
     }
 
     // MARK: Counts
@@ -237,6 +259,7 @@ struct Budgets {
     /// Counts a push of a parked tenant that arrives or returns.
     mutating func enters(_ tenant: Int) {
         tenants[tenant].usage.all += 1
+        tenants[tenant].usage.ready += 1
         tenants[tenant].usage.waiting += 1
     }
 
@@ -258,6 +281,31 @@ struct Budgets {
 
     /// Forgets the pushes of a partition that has ended.
     mutating func forget(partition: UInt16) { kept = kept.filter { $0.key.partition != partition } }
+
+    // MARK: In flight
+
+    /// Returns the most pushes that a tenant may have in flight, if that has changed since the last call: three quarters of
+    /// what other tenants leave of ``DeliveryLimits/unanswered``, or as many as it ends in a quarter of a second. So a
+    /// tenant whose requests aren't answered leaves room, and other tenants aren't limited. Each push in flight counts with
+    /// those that it keeps in memory.
+    mutating func newMaximumInFlight(_ tenant: Int) -> Int? {
+        guard limits.unanswered < .max else { return nil }
+        var left = limits.unanswered
+        for other in tenants.indices where other != tenant {
+            let usage = tenants[other].usage
+            let unanswered = max(0, usage.inFlight - answeredSoon(other))
+            left -= unanswered * usage.bound / max(1, usage.inFlight)
+        }
+        let usage = tenants[tenant].usage
+        let alone = left * 3 / 4 * max(1, usage.inFlight) / max(1, usage.bound)
+        let maximum = max(1, alone, answeredSoon(tenant))
+        guard maximum != tenants[tenant].maximumInFlight else { return nil }
+        tenants[tenant].maximumInFlight = maximum
+        return maximum
+    }
+
+    /// Pushes that a tenant ends in a quarter of a second.
+    private func answeredSoon(_ tenant: Int) -> Int { Int(pace(tenants[tenant]) / 4) }
 
     // MARK: Parking
 
@@ -286,10 +334,11 @@ struct Budgets {
     /// another tenant could use the room.
     private func mustGive(_ tenant: Int, at now: UInt64) -> Bool {
         guard tenants[tenant].over > 1, tenants[tenant].isLimited || isSlow(tenant) else { return false }
-        return tenants.indices.contains { other in
+        let isWanted = tenants.indices.contains { other in
             other != tenant && isActive(tenants[other], at: now)
                 && !(tenants[other].usage.all >= tenants[other].shares.jobs && isSlow(other))
         }
+        return isWanted || everywhere.contains { number in !tenants.contains { $0.number == number } }
     }
 
     /// Returns true when a tenant ends fewer pushes in ten seconds than it has in memory.
@@ -366,9 +415,11 @@ struct Budgets {
         var most = max(1, shares.jobs / 2)
         if !isShort(at: now) { most += max(0, limits.room - tenants.reduce(0) { $0 + $1.usage.all }) / 2 }
         let wanted = min(most - usage.all, max(1, shares.restored / 2) - usage.stored)
+        // Pushes that wait for their time may fill the share for long.
+        let least = tenants[tenant].floor - usage.ready
         // Looks for lower priorities may bring back others.
-        guard usage.all < shares.jobs else { return wanted }
-        return max(wanted, tenants[tenant].floor - usage.lower)
+        guard usage.all < shares.jobs else { return max(wanted, least) }
+        return max(wanted, least, tenants[tenant].floor - usage.lower)
     }
 
     /// Returns the number of parked pushes of a tenant that the store is asked for, at most. Where the worker reads ahead,

@@ -37,6 +37,11 @@ public struct DeliveryLimits: Sendable {
     public var readsAhead = false
     /// Pushes in memory that the tenants share.
     public var room = 1 << 30
+    /// Pushes in flight without an answer that must not take more of ``room``, because nothing can be done about them until
+    /// their requests time out. `Int.max`: a tenant has no neighbours, and may have any number in flight.
+    public var unanswered = Int.max
+    /// True when the worker has several tenants, here or on other shards.
+    var hasNeighbours: Bool { unanswered < .max }
     /// Most pushes in memory that have returned from the store.
     public var restoredPushes = 1 << 30
     /// True when the store answers once an item is durable; the item's offset counts as complete then. Otherwise the

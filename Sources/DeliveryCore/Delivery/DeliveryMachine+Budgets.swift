@@ -15,6 +15,7 @@ extension DeliveryMachine {
         let index = budgets.index(of: number)
         budgets.set(Int(index), weight: weight, isLimited: isLimited)
         circuits[Int(topic)].tenant = index
+        limitFlights(Int(index))
         if budgets.parking(Int(index)) != nil, !circuits[Int(topic)].isParked {
             beginParking(topic: Int(topic))
         }
@@ -26,10 +27,17 @@ extension DeliveryMachine {
     /// - Parameters:
     ///   - room: pushes that this machine may have in memory.
     ///   - kept: the part of the room that tenants share meanwhile; nil: all of it.
-    public mutating func makeRoom(pushes room: Int, keeping kept: Int? = nil, at now: DeliveryTime) {
-        budgets.noteShortage(room: room, keeping: kept ?? room, at: now.monotonicNanoseconds)
+    ///   - tenants: numbers of the tenants that have pushes on this shard or another.
+    public mutating func makeRoom(
+        pushes room: Int, keeping kept: Int? = nil, tenants: Set<UInt32> = [], at now: DeliveryTime
+    ) {
+        budgets.noteShortage(
+            room: room, keeping: kept ?? room, tenants: tenants, at: now.monotonicNanoseconds)
         evictSuspended(at: now)
         makeRoom(.jobs, at: now)
+        for (tenant, isActive) in budgets.changesOfActivity(at: now.monotonicNanoseconds) {
+            actions.append(.tenant(tenant, isActive: isActive))
+        }
     }
 
     /// Evicts pushes that wait with their topic or pool, because the sweep comes too late.
@@ -74,8 +82,9 @@ extension DeliveryMachine {
             var ended = [Int](repeating: 0, count: budgets.count)
             for circuit in circuits { ended[Int(circuit.tenant)] += circuit.ended }
             budgets.sample(ended, at: now.monotonicNanoseconds)
+            for tenant in 0..<budgets.count { limitFlights(tenant) }
         }
-        guard budgets.hasParked, now.monotonicNanoseconds >= budgets.nextCount, hasTenants() else { return }
+        guard budgets.isReturnDue(at: now.monotonicNanoseconds), hasTenants() else { return }
         countUsage(at: now)
         for tenant in 0..<budgets.count where budgets.parking(tenant) != nil {
             returnParked(tenant, at: now)
@@ -83,17 +92,18 @@ extension DeliveryMachine {
     }
 
     /// Time of the next ``advanceBudgets(at:)`` that has work; nil while no tenant is parked.
-    var nextBudgetWake: UInt64? { budgets.hasParked ? budgets.nextCount : nil }
+    var nextBudgetWake: UInt64? { budgets.hasParked ? budgets.nextReturn : nil }
 
     // MARK: Counts
 
-    /// Returns true when there are tenants that may park pushes: several, or one where the worker reads ahead. Makes each
+    /// Returns true when there are tenants that may park pushes: several, here or on other shards, or one where the worker
+    /// reads ahead. Makes each
     /// topic without a tenant a tenant of its own.
     private mutating func hasTenants() -> Bool {
         for topic in circuits.indices where circuits[topic].tenant == TopicCircuit.noTenant {
             circuits[topic].tenant = budgets.index(of: .max - UInt32(topic))
         }
-        return budgets.count > (limits.readsAhead ? 0 : 1)
+        return budgets.count > (limits.readsAhead || limits.hasNeighbours ? 0 : 1)
     }
 
     /// Counts the pushes in memory by tenant. O(slots).
@@ -106,6 +116,15 @@ extension DeliveryMachine {
             }
             let tenant = Int(circuits[Int(items[slot].topic)].tenant)
             usage[tenant].all += 1
+            switch items[slot].state {
+            case .waiting, .retrying: usage[tenant].ready += 1
+            case .inFlight:
+                let device = devices.entries[Int(items[slot].device)]
+                usage[tenant].ready += 1
+                usage[tenant].inFlight += 1
+                usage[tenant].bound += max(1, Int(device.pending) / max(1, Int(device.inFlight)))
+            default: break
+            }
             let isStored = items[slot].flags.contains(.offsetDone)
             if isStored { usage[tenant].stored += 1 }
             guard items[slot].priority != .immediate else { continue }
@@ -344,11 +363,8 @@ extension DeliveryMachine {
 
     // MARK: In flight
 
-    /// Returns how many more requests may begin on a pool with this many in flight. While the worker is nearly full,
-    /// requests without an answer must not take the room of the other pools.
-    public func flightRoom(_ inFlight: Int, at now: DeliveryTime) -> Int {
-        budgets.scarceRoom(inFlight: milestones[.inFlight], at: now.monotonicNanoseconds).map {
-            max(1, 3 * $0) - inFlight
-        } ?? .max
+    private mutating func limitFlights(_ tenant: Int) {
+        guard let maximum = budgets.newMaximumInFlight(tenant) else { return }
+        actions.append(.limitsFlights(topic: UInt16(topics(of: tenant)[0]), maximum))
     }
 }

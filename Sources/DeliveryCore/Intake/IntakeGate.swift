@@ -279,8 +279,12 @@ public struct IntakeGate: ~Copyable, Sendable {
     /// Jobs that all apps together may keep while room is wanted: three quarters of the load at which paused partitions
     /// resume. The rest is for the apps that send.
     public var jobsToKeep: Int {
-        let resumption = Double(roomForJobs) * (isPausedForShare ? limits.partitionShare : 1) / 2
-        return Int(resumption * 3 / 4)
+        Self.jobsToKeep(of: roomForJobs, share: isPausedForShare ? limits.partitionShare : 1)
+    }
+
+    /// Jobs that all apps together may keep of a room, so that partitions resume that are paused for a share of it.
+    public static func jobsToKeep(of room: Int, share: Double) -> Int {
+        Int(Double(room) * share / 2 * 3 / 4)
     }
 
     private var isPausedForShare: Bool {

@@ -70,8 +70,8 @@ extension ShardMachine {
             if !hasEnded, hasStore, isBegun(slot) {
                 delivery.relieve(partition: slot, below: offset, at: now)
             }
-        case .makeRoom(let pushes, let kept):
-            if !hasEnded { delivery.makeRoom(pushes: pushes, keeping: kept, at: now) }
+        case .makeRoom(let pushes, let kept, let tenants):
+            if !hasEnded { delivery.makeRoom(pushes: pushes, keeping: kept, tenants: tenants, at: now) }
         case .due(let slot, let items, let readThrough):
             due(slot, items, readThrough: readThrough, report: .dueTaken(slot: slot))
         case .suspended(let slot, let items, let readThrough):

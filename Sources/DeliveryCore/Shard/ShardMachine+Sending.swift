@@ -57,11 +57,6 @@ extension ShardMachine {
         delivery.setTenant(number, ofTopic: topic, weight: weight, isLimited: isLimited)
     }
 
-    /// Returns how many more requests may begin on a pool with this many in flight.
-    public func flightRoom(_ inFlight: Int, at now: DeliveryTime) -> Int {
-        delivery.flightRoom(inFlight, at: now)
-    }
-
     /// Returns true when a push is sent on a connection for isolated pushes.
     public func isIsolated(_ slot: UInt32) -> Bool { delivery.isIsolated(slot) }
 

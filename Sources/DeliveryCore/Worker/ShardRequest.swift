@@ -68,8 +68,8 @@ public enum ShardRequest: Sendable, Equatable {
     /// Puts waiting jobs of the records below `offset` into the store.
     case relieve(slot: UInt16, below: Int64)
     /// The worker is nearly full. A shard that keeps to its part has at most this many pushes in memory. Its tenants share
-    /// those to keep.
-    case makeRoom(pushes: Int, keeping: Int)
+    /// those to keep. `tenants`: numbers of the tenants that have pushes on any shard.
+    case makeRoom(pushes: Int, keeping: Int, tenants: Set<UInt32>)
     /// Items are due; ``ShardReport/dueTaken(slot:)`` follows when the shard can take more.
     case due(slot: UInt16, [DueItem], readThrough: Int64)
     /// Items that waited with their topics may return; ``ShardReport/suspendedTaken(slot:)`` follows when the shard can
@@ -132,6 +132,8 @@ public enum ShardReport: Sendable, Equatable {
     /// This many suspended pushes of the topic are wanted back: to find out whether APNs accepts them, or because it is the
     /// turn of parked pushes.
     case pushesWanted(UInt32, count: Int)
+    /// The tenant of this number has pushes on the shard, or has none any more. Reported while the worker is nearly full.
+    case tenant(UInt32, isActive: Bool)
     /// Everything for the store is handed over.
     case flushed(ShardFlush)
     /// `produced`: records in all transactions so far.

@@ -241,6 +241,8 @@ extension WorkerMachine {
         case .pushesWanted(let topic, let count):
             suspended.pushesWanted(topic, count: count, shard: shard)
             scanForSuspended()
+        case .tenant(let number, true): activeTenants[shard, default: []].insert(number)
+        case .tenant(let number, false): activeTenants[shard, default: []].remove(number)
         case .flushed(let flush):
             committer.flushed(flush, at: now)
             followCommitter()

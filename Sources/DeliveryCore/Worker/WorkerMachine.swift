@@ -144,6 +144,8 @@ public struct WorkerMachine: ~Copyable {
     var lastCommit: UInt64
     var finishedSinceCommit = 0
     private var lastRelief: UInt64 = 0
+    /// Tenants of each shard that had pushes when the worker was last nearly full.
+    var activeTenants: [Int: Set<UInt32>] = [:]
     /// Time of the next ``checkInvariants()``, in nanoseconds.
     var nextInvariantCheck: UInt64 = 0
     /// The store's last write failed.
@@ -605,7 +607,8 @@ public struct WorkerMachine: ~Copyable {
         relieveFullWindows()
         if gate.wantsRoom {
             let (room, kept) = (gate.roomForJobs / settings.shards, gate.jobsToKeep / settings.shards)
-            act(.requestAll(.makeRoom(pushes: room, keeping: kept)))
+            let tenants = activeTenants.values.reduce(into: Set()) { $0.formUnion($1) }
+            act(.requestAll(.makeRoom(pushes: room, keeping: kept, tenants: tenants)))
         }
         scanForDue(time)
         cleanCopies()

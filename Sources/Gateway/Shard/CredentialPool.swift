@@ -94,6 +94,12 @@ final class CredentialPool {
         return connections.scheduler.setLimits(app: app, limits, now: loop.now.nanoseconds)
     }
 
+    /// Lets at most so many pushes of an app be in flight, or as many as its own limits allow.
+    func limitFlights(app: UInt32, _ most: Int) {
+        let own = limits.last { $0.app == app }?.limits.maximumInFlight ?? .max
+        connections.scheduler.setMaximumInFlight(app: app, min(own, most))
+    }
+
     // MARK: Isolation
 
     /// Returns the connection for isolated pushes, and opens it before the first of them. Nothing that happens there

@@ -128,6 +128,11 @@ extension Shard {
                     other apps, because there is no store, or the app is at store.parked-limit
                     """,
                     metadata: tenant(ofTopic: topic, pushes: pushes))
+            case .tenant(let number, let isActive): report(.tenant(number, isActive: isActive))
+            case .limitsFlights(let topic, let most):
+                if let route = routes.route(of: topic) {
+                    pools[Int(route.pool)].limitFlights(app: UInt32(route.app), most)
+                }
             }
         }
     }

@@ -17,18 +17,14 @@ extension Shard {
         for number in pools.indices {
             let index = (first + number) % pools.count
             let pool = pools[index]
-            // A single pool may take all the room. A request takes a place, and three from what is free.
-            let isLimited = pools.count > 1 && pool.connections.scheduler.waiting > 0
-            let room =
-                isLimited ? machine.flightRoom(pool.connections.scheduler.assigned, at: now) : .max
             var mayGoOn = true
             // These are few, and must not wait for a campaign's end.
             if let isolated = pool.isolated {
                 let room = machine.isolationRoom(pool.index)
-                mayGoOn = send(on: isolated, of: pool, room: room, each: 1, &claimed, &left)
+                mayGoOn = send(on: isolated, of: pool, room: room, &claimed, &left)
             }
             if mayGoOn {
-                mayGoOn = send(on: pool.connections, of: pool, room: room, each: 4, &claimed, &left)
+                mayGoOn = send(on: pool.connections, of: pool, room: .max, &claimed, &left)
             }
             guard mayGoOn else {
                 // All pools get their turns, however little is allowed.
@@ -40,12 +36,12 @@ extension Shard {
 
     /// Sends waiting pushes on connections of a pool.
     /// - Parameters:
-    ///   - each: part of the room that a request takes.
+    ///   - room: most pushes to send.
     ///   - claimed: pushes claimed so far.
     ///   - left: part of them that is surely left.
     /// - Returns: false when the worker allows no further push.
     private func send(
-        on connections: ConnectionPool, of pool: CredentialPool, room: Int, each: Int, _ claimed: inout Int,
+        on connections: ConnectionPool, of pool: CredentialPool, room: Int, _ claimed: inout Int,
         _ left: inout Int
     ) -> Bool {
         guard connections.scheduler.waiting > 0, room > 0 else { return true }
@@ -86,7 +82,7 @@ extension Shard {
             }
             left -= 1
             let isSent = send(slot, on: connection, of: pool, connections)
-            room -= each
+            room -= 1
             if isSent, keys == .probe { keys = pool.keyProbed() }
             if isSent, gate == .probe { gate = machine.probed(pool.index, at: now) }
             guard room <= 0 || gate == .closed else { continue }

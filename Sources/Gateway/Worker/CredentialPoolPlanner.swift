@@ -140,6 +140,10 @@ struct CredentialPoolPlanner {
             storeIsDurable: configuration.store != nil)
         limits.isolatedAttempts = delivery.retry.isolatedAttempts
         limits.room = max(1, delivery.maxInFlight / delivery.shards)
+        if configuration.apps.count > 1 || configuration.apps.contains(where: { $0.credentials.count > 1 }) {
+            limits.unanswered = max(
+                1, IntakeGate.jobsToKeep(of: limits.room, share: delivery.partitionShare))
+        }
         limits.readsAhead = delivery.readAhead == .on
         if let store = configuration.store { limits.parkedPushes = store.parkedLimit / delivery.shards }
         return limits
