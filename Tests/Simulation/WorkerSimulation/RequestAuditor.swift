@@ -24,6 +24,8 @@ final class RequestAuditor {
     private(set) var promptChecks = 0
     /// The late ones among them.
     private var late = 0
+    /// First requests of pushes beside an app in trouble that were checked.
+    private(set) var shareChecks = 0
     /// Answers that took the token for wrong.
     private var wrongTokens: [TopicOfRun: Int] = [:]
 
@@ -51,6 +53,8 @@ final class RequestAuditor {
         var until: UInt64
         /// Whether pushes of priority 10 wait as well.
         var isTotal = false
+        /// Whether a topic is stopped because APNs has asked for a pause.
+        var isOverload = false
         var lastProbe: UInt64
         /// Nanoseconds of the last answer that ends pauses.
         var endedAt: UInt64 = 0
@@ -68,6 +72,8 @@ final class RequestAuditor {
     private static let promptness = second / 10
     /// Nanoseconds within which all of them are. A slow answer delays the next push of its identity.
     private static let longestWait = 6 * second
+    /// Nanoseconds within which an app gets its turn, whatever others do.
+    private static let turn = 2 * second
 
     init(
         _ scenario: WorkerScenario, _ scheduler: Scheduler,
@@ -235,10 +241,25 @@ final class RequestAuditor {
         }
     }
 
-    /// Checks that a push of a calm world waited for slow answers alone.
+    /// Checks that a push of a calm world waited for slow answers alone, also beside an app in trouble.
     private func checkPromptness(_ number: Int, _ job: WorkerJob, _ calmSince: UInt64) {
         guard scenario.isCalm, job.producedAt > calmSince + Self.settling else { return }
         let passed = now - job.producedAt
+        if let trouble = scenario.trouble {
+            guard job.topic != WorkerService.topics[0] else { return }
+            shareChecks += 1
+            // A token connection has a single stream until an answer. Where requests have none, others may wait for a new
+            // connection.
+            let longest = trouble == .silence || trouble == .cap ? 2 * Self.longestWait : Self.turn
+            // A push without a collapse identifier doesn't wait for the answer to another one.
+            if passed > longest, job.collapse == nil {
+                report(
+                    .prompt, "job \(number) is sent after \(passed / 1_000_000) ms beside an app in trouble")
+            }
+            if passed > Self.promptness { late += 1 }
+            promptChecks += 1
+            return
+        }
         if passed > Self.longestWait {
             report(.prompt, "job \(number) is sent after \(passed / 1_000_000) ms")
         }
@@ -345,6 +366,7 @@ final class RequestAuditor {
                 // A broadcast doesn't stop its topic.
                 guard job.kind == .push else { break }
                 begin(&topicStops[topic, default: .none(attempt)], attempt, 3600)
+                topicStops[topic]!.isOverload = false
             } else if attempt.answer == .refused || status == 429 {
                 end(&topicStops[topic, default: .none(attempt)])
             }
@@ -364,17 +386,26 @@ final class RequestAuditor {
         if now > pause.cause.answeredAt + Self.transport { pause.until = 0 } else { pause.isSure = false }
     }
 
-    /// APNs asks for a pause. It concerns the topic while APNs accepts pushes of another one, and otherwise the pool.
+    /// APNs asks for a pause. It concerns the topic while APNs accepts pushes of another one, or has asked for no pause of
+    /// another one; otherwise the pool.
     private func pause(
         _ topic: TopicOfRun, _ job: WorkerJob, _ attempt: WorkerJob.Attempt, _ seconds: Int
     ) {
         let others = served.filter { $0.key.run == topic.run && $0.key.topic != topic.topic }.values
         guard others.contains(where: { now < $0 + 10 * Self.second + Self.transport }) else {
-            return pausePool(job, attempt, seconds)
+            let isAlone = scenario.topics == 1 && scenario.channels == 0 && scenario.policies[.states] == nil
+            let isShared = topicStops.contains {
+                $0.key.run == topic.run && $0.key.topic != topic.topic && $0.value.isOverload
+                    && $0.value.isSure && $0.value.until > now + Self.second
+                    && $0.value.cause.isHeard(at: now)
+            }
+            return isAlone || isShared ? pausePool(job, attempt, seconds) : ()
         }
         // The worker has surely read an answer that is neither new nor old.
         let isSure = others.contains { now > $0 + Self.transport && now < $0 + 9 * Self.second }
-        if isSure { begin(&topicStops[topic, default: .none(attempt)], attempt, seconds) }
+        guard isSure else { return }
+        begin(&topicStops[topic, default: .none(attempt)], attempt, seconds)
+        topicStops[topic]!.isOverload = true
     }
 
     private func pausePool(_ job: WorkerJob, _ attempt: WorkerJob.Attempt, _ seconds: Int) {

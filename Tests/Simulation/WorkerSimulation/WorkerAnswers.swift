@@ -46,6 +46,9 @@ final class WorkerAnswers {
                 ? .status(410, "Unregistered", timestamp: since) : .status(400, "BadDeviceToken")
         }
         guard !isHealthy else { return .accepted }
+        if let trouble = scenario.trouble, job.topic == WorkerService.topics[0] {
+            return answer(of: trouble)
+        }
         if let answer = spell(job, token) { return answer }
         guard chance(scenario.badAnswerPerMille),
             let answer = scenario.answers.randomElement(using: &scheduler.random)
@@ -69,6 +72,20 @@ final class WorkerAnswers {
             return .status(429, "TooManyRequests", retryAfter: retryAfter())
         }
         return nil
+    }
+
+    /// Returns the answer to each push of an app in trouble.
+    private func answer(of trouble: WorkerScenario.Trouble) -> SimulatedAPNS.Answer {
+        switch trouble {
+        case .unavailable: .status(503, "ServiceUnavailable")
+        case .retryAfter: .status(503, "ServiceUnavailable", retryAfter: 60)
+        case .internalError: .status(500, "InternalServerError")
+        case .refusedStreams: .reset(errorCode: 7)
+        case .silence, .cap: .none
+        case .busyDevices: .status(429, "TooManyRequests", retryAfter: draw(1...60))
+        case .refusedTopic: .status(400, "TopicDisallowed")
+        case .pace: .accepted
+        }
     }
 
     private func begin(_ answer: WorkerAnswer, _ job: WorkerJob, _ token: Int) -> SimulatedAPNS.Answer {

@@ -46,6 +46,7 @@ final class WorkerAuditor {
     /// Log lines on apps whose pushes beyond their share are parked.
     private(set) var parkings = 0
     var promptChecks: Int { requests.promptChecks }
+    var shareChecks: Int { requests.shareChecks }
     /// Outcomes by kind and cause.
     private(set) var kinds: [String: Int] = [:]
 

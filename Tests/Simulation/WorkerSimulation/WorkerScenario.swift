@@ -64,6 +64,8 @@ struct WorkerScenario {
     var deliveryTimeout: Int?
     /// True in a world without faults, bad answers, events and small limits. A push waits for slow answers alone.
     var isCalm = false
+    /// Trouble of the first app in a calm world; nil: none.
+    var trouble: Trouble?
     /// Apps of the service: one with all topics, or one for each topic.
     var apps = [App(topics: WorkerService.topics)]
     /// Bounds of workers, many of them much smaller than in production.
@@ -76,6 +78,12 @@ struct WorkerScenario {
         var ratePerSecond: Double?
         /// Pushes in flight of a worker; nil: no limit.
         var maxInFlight: Int?
+    }
+
+    /// What APNs does to all pushes of an app, or a limit of the app itself.
+    enum Trouble: CaseIterable {
+        case unavailable, retryAfter, internalError, refusedStreams, silence, busyDevices, refusedTopic, pace,
+            cap
     }
 
     /// Seconds that a push or a report of a device counts at most.
@@ -151,6 +159,12 @@ struct WorkerScenario {
         if draw(0...1) == 0 { bounds.residentMilliseconds = Int64(draw(2500...8000)) }
         let recordsPerTurn = draw(0...1) == 0 ? draw(1...4) : bounds.recordsPerTurn
         isCalm = draw(0...9) == 0
+        // A copy of the generator, so that these choices change no other ones.
+        var random = scheduler.random
+        if mode.hasStore, Int.random(in: 0...9, using: &random) == 0 {
+            isCalm = true
+            trouble = Trouble.allCases.randomElement(using: &random)
+        }
         if isCalm {
             (faultsPerMille, faults, badAnswerPerMille, eventsPerMille, policies) = (0, [], 0, 0, [:])
             (maxInFlight, maxInFlightBytes, inFlightPerDevice, pendingPerDevice) = (400, nil, 16, 128)
@@ -161,16 +175,34 @@ struct WorkerScenario {
             pace = UInt64(draw(600...1500)) * 1_000_000
         }
         bounds.recordsPerTurn = recordsPerTurn
-        // A copy of the generator, so that this choice changes no other one.
-        var random = scheduler.random
+        random = scheduler.random
         readsAhead = mode.hasStore && !isCalm && Bool.random(using: &random)
-        guard draw(0...2) > 0 else { return }
+        guard draw(0...2) > 0 || trouble != nil else { return }
         apps = WorkerService.topics.map { App(topics: [$0], weight: draw(0...1) == 0 ? 1 : draw(1...20)) }
+        if let trouble {
+            beginTrouble(trouble, &random)
+            return
+        }
         guard !isCalm else { return }
         // One app in trouble of its own beside the others.
         switch draw(0...2) {
         case 0: apps[0].ratePerSecond = Double(draw(2...20))
         case 1: apps[0].maxInFlight = shards * draw(1...2)
+        default: break
+        }
+    }
+
+    /// Makes room scarce, and most pushes those of the first app.
+    private mutating func beginTrouble(_ trouble: Trouble, _ random: inout some RandomNumberGenerator) {
+        workers = mode == .local ? 1 : Int.random(in: 1...2, using: &random)
+        topics = apps.count
+        devices = Int.random(in: 60...200, using: &random)
+        hotPerMille = 0
+        maxInFlight = Int.random(in: 80...160, using: &random)
+        pace = UInt64.random(in: 200...500, using: &random) * 1_000_000
+        switch trouble {
+        case .pace: apps[0].ratePerSecond = 0.5
+        case .cap: apps[0].maxInFlight = shards
         default: break
         }
     }

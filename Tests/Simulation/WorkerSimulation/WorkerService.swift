@@ -138,7 +138,7 @@ final class WorkerService {
 
     private func producePush(_ token: Int) {
         var job = job(.push, token)
-        job.topic = chance(5) ? Self.unknownTopic : Self.topics[draw(0...scenario.topics - 1)]
+        job.topic = chance(5) ? Self.unknownTopic : Self.topics[topic(of: token)]
         job.identifier = chance(200) ? -1 - count : count
         if chance(600) { job.collapse = "c\(draw(1...scenario.collapses))" }
         if wants(.states) {
@@ -175,6 +175,12 @@ final class WorkerService {
         if job.delivery != .accept { push.delivery = "\(job.delivery.name)" }
         if job.delivery == .confirm { push.receiptTimeoutSeconds = Int64(job.receiptTimeout) }
         append(job, chance(150) ? JobEncoder.structured(push) : JobEncoder.binary(push))
+    }
+
+    /// Returns the number of the topic of a token's next push. Where an app is in trouble, each device has one app.
+    private func topic(of token: Int) -> Int {
+        guard scenario.trouble != nil else { return draw(0...scenario.topics - 1) }
+        return token % 4 == 0 ? 1 + token / 4 % (scenario.topics - 1) : 0
     }
 
     private func produceBroadcast(_ channel: Int) {

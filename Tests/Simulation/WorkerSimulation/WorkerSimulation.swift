@@ -57,6 +57,8 @@ public struct WorkerCounts: Sendable {
     public var faults = 0
     /// Pushes of calm worlds whose first request was checked for its promptness.
     public var promptChecks = 0
+    /// Pushes beside an app in trouble whose first request was checked for its promptness.
+    public var shareChecks = 0
     /// Times that pushes of an app beyond its share were parked.
     public var parkings = 0
     /// Outcomes by kind and cause.
@@ -75,6 +77,7 @@ public struct WorkerCounts: Sendable {
         starts += other.starts
         faults += other.faults
         promptChecks += other.promptChecks
+        shareChecks += other.shareChecks
         parkings += other.parkings
         kinds.merge(other.kinds, uniquingKeysWith: +)
     }

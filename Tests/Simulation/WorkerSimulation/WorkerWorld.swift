@@ -180,6 +180,7 @@ final class WorkerWorld {
         counts.repeatedOutcomes = auditor.repeatedOutcomes
         counts.repeatedPushes = auditor.repeatedPushes
         counts.promptChecks = auditor.promptChecks
+        counts.shareChecks = auditor.shareChecks
         counts.parkings = auditor.parkings
         counts.kinds = auditor.kinds
         return counts
@@ -188,7 +189,8 @@ final class WorkerWorld {
     private func run(_ events: Int) {
         note("\(scenario)")
         for host in hosts { host.start() }
-        planStep(events)
+        // An app in trouble takes a while to fill its worker.
+        planStep(scenario.trouble == nil ? events : 3 * events)
         while !isHealthy, violation == nil, scheduler.step() {}
         if violation == nil { heal() }
     }
