@@ -159,7 +159,8 @@ private struct FailureRecord {
             if machine.count(.active) + machine.count(.opening) + machine.missing < limits.minimum {
                 problem = "\(machine.count(.active)) active, \(machine.missing) missing"
             }
-            let serving = machine.count(.active) + machine.count(.reserve) + machine.count(.retiring)
+            let working = machine.members.count { $0.phase == .active && !$0.isSuspect }
+            let serving = working + machine.count(.reserve) + machine.count(.retiring)
             if machine.count(.retiring) > 0, serving > machine.target {
                 problem = "a retiring connection serves too long"
             }

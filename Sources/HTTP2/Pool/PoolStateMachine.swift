@@ -204,9 +204,10 @@ struct PoolStateMachine {
         drainReplaced()
     }
 
-    /// Drains replaced connections while enough others remain.
+    /// Drains replaced connections while enough others remain, of which none is suspect.
     private mutating func drainReplaced() {
-        while count(.active) + count(.reserve) + count(.retiring) > target,
+        while members.count(where: { $0.phase == .active && !$0.isSuspect }) + count(.reserve)
+            + count(.retiring) > target,
             let old = members.firstIndex(where: { $0.phase == .retiring })
         {
             drain(old)
