@@ -321,25 +321,17 @@ extension DeliveryMachine {
         }
     }
 
-    /// Releases the pushes of priority 10 that have waited with a topic for another cause, because reading ahead parks none
-    /// of them.
-    mutating func releaseUrgent(_ topic: UInt16, at now: DeliveryTime) {
+    /// Ends reading ahead for the tenant of a topic that sends again. Pushes of priority 10 have waited with the topic, also
+    /// in the store, and must not return at the pace of the others.
+    mutating func endReadingAhead(_ topic: UInt16, at now: DeliveryTime) {
         let circuit = circuits[Int(topic)]
         guard circuit.isParked, !circuit.holdsBack, budgets.parking(Int(circuit.tenant)) == .ahead else {
             return
         }
-        var slot = circuit.waiting.first
-        while slot != Self.noSlot {
-            let next = items[Int(slot)].queueNext
-            if items[Int(slot)].priority == .immediate {
-                withdraw(slot)
-                dispatch(slot, at: now)
-            }
-            slot = next
-        }
+        endParking(Int(circuit.tenant), at: now)
     }
 
-    /// Ends the parking of a tenant, because the store has nothing left. What it has after all returns with the topics.
+    /// Ends the parking of a tenant. What the store has returns with the topics.
     private mutating func endParking(_ tenant: Int, at now: DeliveryTime) {
         budgets.endParking(tenant)
         let topics = topics(of: tenant)

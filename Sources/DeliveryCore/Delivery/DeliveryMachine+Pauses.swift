@@ -28,7 +28,7 @@ extension DeliveryMachine {
         for topic in topics where isPaused(topic: topic) {
             circuits[Int(topic)].isPaused = false
             guard !circuits[Int(topic)].isWatched else {
-                releaseUrgent(topic, at: now)
+                endReadingAhead(topic, at: now)
                 continue
             }
             openCircuits -= 1

@@ -173,7 +173,7 @@ extension DeliveryMachine {
         circuits[Int(topic)].tokens.startOver()
         circuits[Int(topic)].probe = Self.noSlot
         actions.append(.recovered(topic: topic))
-        guard !circuits[Int(topic)].isWatched else { return releaseUrgent(topic, at: now) }
+        guard !circuits[Int(topic)].isWatched else { return endReadingAhead(topic, at: now) }
         openCircuits -= 1
         resumed(topic: topic)
         releaseWaiting(topic, at: now)
