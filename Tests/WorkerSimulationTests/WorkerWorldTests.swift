@@ -40,13 +40,14 @@ import WorkerSimulation
 
     @Test(arguments: StoreMode.allCases)
     func promisesHoldUnderFaults(_ mode: StoreMode) throws {
-        let counts = try run(mode, seeds: 451...460, events: 250)
+        let counts = try run(mode, seeds: 451...463, events: 250)
         // A log may lose a few records before a worker reads them.
         #expect(counts.outcomes > counts.jobs * 9 / 10)
         #expect(counts.faults > 10)
         #expect(counts.starts > 0)
         #expect(counts.promptChecks > 0, "no world is calm")
         #expect((counts.parkings > 0) == mode.hasStore)
+        #expect((counts.shareChecks > 0) == mode.hasStore, "no app is in trouble")
         let missing = Self.kinds.subtracting(counts.kinds.keys)
         #expect(missing.isEmpty, "the worlds reach no outcome \(missing.sorted())")
     }

@@ -248,9 +248,9 @@ final class RequestAuditor {
         if let trouble = scenario.trouble {
             guard job.topic != WorkerService.topics[0] else { return }
             shareChecks += 1
-            // A token connection has a single stream until an answer. Where requests have none, others may wait for a new
-            // connection.
-            let longest = trouble == .silence || trouble == .cap ? 2 * Self.longestWait : Self.turn
+            // A token connection has a single stream until an answer. Where requests have none, others may wait until these
+            // expire, and new connections are open.
+            let longest = trouble == .silence || trouble == .cap ? 3 * Self.longestWait : Self.turn
             // A push without a collapse identifier doesn't wait for the answer to another one.
             if passed > longest, job.collapse == nil {
                 report(
