@@ -290,6 +290,26 @@ struct ReadAheadTests {
         #expect(after.count == 5)
     }
 
+    /// Those in the store must not return at the pace of the campaign.
+    @Test func alertsInTheStoreReturnWhenTheirTopicSendsAgain() {
+        var world = ReadAheadWorld(log: (0..<3000).map { .init(device: $0) })
+        world.run(seconds: 2)
+        world.refuses = true
+        world.run(seconds: 1)
+        let alerts = world.next..<world.next + 5
+        for place in alerts { world.log.insert(.init(device: 9000 + place, priority: .immediate), at: place) }
+        for _ in alerts { world.readNext() }
+        world.run(seconds: 1)
+        let stored = world.evicted
+        #expect(stored.isSuperset(of: alerts))
+        world.others = []
+        world.refuses = false
+        world.machine.circuitRecovered(topic: 0, at: world.now)
+        world.run(tenths: 1)
+        let isResumed = world.others.contains(.resumed(topic: 0))
+        #expect(isResumed)
+    }
+
     @Test func traceNamesTheCause() {
         var world = ReadAheadWorld(log: backlog())
         world.keepsWaiting = true

@@ -285,9 +285,9 @@ struct Budgets {
     // MARK: In flight
 
     /// Returns the most pushes that a tenant may have in flight, if that has changed since the last call: three quarters of
-    /// what other tenants leave of ``DeliveryLimits/unanswered``, or as many as it ends in a quarter of a second. So a
-    /// tenant whose requests aren't answered leaves room, and other tenants aren't limited. Each push in flight counts with
-    /// those that it keeps in memory.
+    /// what other tenants leave of ``DeliveryLimits/unanswered``, an even part of half of that, or as many as it ends in a
+    /// quarter of a second. So a tenant whose requests aren't answered leaves room, and other tenants aren't limited. Each
+    /// push in flight counts with those that it keeps in memory.
     mutating func newMaximumInFlight(_ tenant: Int) -> Int? {
         guard limits.unanswered < .max else { return nil }
         var left = limits.unanswered
@@ -298,7 +298,8 @@ struct Budgets {
         }
         let usage = tenants[tenant].usage
         let alone = left * 3 / 4 * max(1, usage.inFlight) / max(1, usage.bound)
-        let maximum = max(1, alone, answeredSoon(tenant))
+        let half = limits.unanswered / 2
+        let maximum = max(1, min(4, half), half / tenants.count, alone, answeredSoon(tenant))
         guard maximum != tenants[tenant].maximumInFlight else { return nil }
         tenants[tenant].maximumInFlight = maximum
         return maximum
