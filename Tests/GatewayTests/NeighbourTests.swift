@@ -2,6 +2,7 @@ import APNS
 import APNSSimulator
 import Configuration
 import EventLoop
+import HTTP2
 import SluiceModel
 import TestSupport
 import Testing
@@ -22,6 +23,8 @@ import Testing
         var sport = NeighbourTests.perSecond.sport
         /// True when `sport` has the credential of `news`. Its topic alone fails.
         var sharesCredential = false
+        /// True when the key of `sport` isn't that of `news`.
+        var hasOwnKey = false
 
         var testDescription: String { name }
     }
@@ -37,6 +40,7 @@ import Testing
         Trouble(
             name: "Retry-After of its topic", fault: "status:503:ServiceUnavailable:1.0:60",
             sharesCredential: true),
+        Trouble(name: "rest of its key", fault: "status:429:TooManyProviderTokenUpdates", hasOwnKey: true),
         Trouble(name: "pace", fault: nil, app: { $0.ratePerSecond = 20 }, sport: 60),
         Trouble(name: "max in flight, no answers", fault: "silent", app: { $0.maxInFlight = 5 }),
     ]
@@ -50,6 +54,10 @@ import Testing
                     fault: $0, seconds: Double(seconds + 2),
                     topic: trouble.sharesCredential ? Self.sport : nil)
             }
+            let key =
+                try trouble.hasOwnKey
+                ? bed.directory.write(CertificateAuthority(commonName: "key").privateKeyPEM, to: "other.p8")
+                : nil
             let worker = try bed.worker { configuration in
                 configuration.store = .init(directory: bed.directory.file("store"), changelog: .off)
                 configuration.delivery.maxInFlight = 200
@@ -59,6 +67,9 @@ import Testing
                     caFile: bed.directory.file("ca.pem"))
                 var other = configuration.credentials[0]
                 other.name = "other"
+                if let key {
+                    other.kind = .token(keyFile: key, keyID: "OTHER23456", teamID: "DEF123GHIJ")
+                }
                 if let server, trouble.sharesCredential {
                     configuration.credentials[0].endpoint = .init(
                         environment: .production, host: "localhost", port: server.port, caFile: server.caFile)

@@ -53,8 +53,6 @@ final class RequestAuditor {
         var until: UInt64
         /// Whether pushes of priority 10 wait as well.
         var isTotal = false
-        /// Whether a topic is stopped because APNs has asked for a pause.
-        var isOverload = false
         var lastProbe: UInt64
         /// Nanoseconds of the last answer that ends pauses.
         var endedAt: UInt64 = 0
@@ -250,7 +248,7 @@ final class RequestAuditor {
             shareChecks += 1
             // A token connection has a single stream until an answer. Where requests have none, others may wait until these
             // expire, and new connections are open.
-            let longest = trouble == .silence || trouble == .cap ? 3 * Self.longestWait : Self.turn
+            let longest = trouble == .silence || trouble == .cap ? 5 * Self.longestWait : Self.turn
             // A push without a collapse identifier doesn't wait for the answer to another one.
             if passed > longest, job.collapse == nil {
                 report(
@@ -366,7 +364,6 @@ final class RequestAuditor {
                 // A broadcast doesn't stop its topic.
                 guard job.kind == .push else { break }
                 begin(&topicStops[topic, default: .none(attempt)], attempt, 3600)
-                topicStops[topic]!.isOverload = false
             } else if attempt.answer == .refused || status == 429 {
                 end(&topicStops[topic, default: .none(attempt)])
             }
@@ -394,18 +391,12 @@ final class RequestAuditor {
         let others = served.filter { $0.key.run == topic.run && $0.key.topic != topic.topic }.values
         guard others.contains(where: { now < $0 + 10 * Self.second + Self.transport }) else {
             let isAlone = scenario.topics == 1 && scenario.channels == 0 && scenario.policies[.states] == nil
-            let isShared = topicStops.contains {
-                $0.key.run == topic.run && $0.key.topic != topic.topic && $0.value.isOverload
-                    && $0.value.isSure && $0.value.until > now + Self.second
-                    && $0.value.cause.isHeard(at: now)
-            }
-            return isAlone || isShared ? pausePool(job, attempt, seconds) : ()
+            return isAlone ? pausePool(job, attempt, seconds) : ()
         }
         // The worker has surely read an answer that is neither new nor old.
         let isSure = others.contains { now > $0 + Self.transport && now < $0 + 9 * Self.second }
         guard isSure else { return }
         begin(&topicStops[topic, default: .none(attempt)], attempt, seconds)
-        topicStops[topic]!.isOverload = true
     }
 
     private func pausePool(_ job: WorkerJob, _ attempt: WorkerJob.Attempt, _ seconds: Int) {

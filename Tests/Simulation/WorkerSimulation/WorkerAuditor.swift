@@ -159,6 +159,10 @@ final class WorkerAuditor {
         guard let accepted = job.accepted, !job.isExcused, !job.isExempt, !accepted.link.isDelayed,
             !disturbances.concern(from: accepted.receivedAt, to: knownAt(job, accepted.receivedAt))
         else { return true }
+        // APNs learns a moment later that the worker has closed the connection.
+        if let closedAt = accepted.link.closedAt, closedAt < accepted.answeredAt &+ WorkerJob.Attempt.transport {
+            return true
+        }
         return hostDisturbances[accepted.run.host].concern(
             from: accepted.receivedAt, to: knownAt(job, accepted.receivedAt))
     }

@@ -198,7 +198,7 @@ struct WorkerScenario {
         topics = apps.count
         devices = Int.random(in: 60...200, using: &random)
         hotPerMille = 0
-        maxInFlight = Int.random(in: 80...160, using: &random)
+        maxInFlight = shards * Int.random(in: 40...80, using: &random)
         pace = UInt64.random(in: 200...500, using: &random) * 1_000_000
         switch trouble {
         case .pace: apps[0].ratePerSecond = 0.5
