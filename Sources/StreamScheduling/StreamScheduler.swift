@@ -161,6 +161,7 @@ public struct StreamScheduler: ~Copyable {
 
     /// Assigns the next notification of an app that may send, out of turn. Returns nil when no connection has room.
     public mutating func nextAssignment(ofApp app: UInt32, now: UInt64) -> Assignment? {
+        if queues.wakes.nextDue <= now { queues.wake(now: now) }
         guard let turn = queues.turn(of: UInt16(truncatingIfNeeded: app)),
             let connection = connections.assign(
                 bytes: Int64(queues.nodes[Int(turn.slot)].bytes), mayUseKept: true)

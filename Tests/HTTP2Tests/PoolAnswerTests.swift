@@ -104,6 +104,26 @@ import Testing
         #expect(machine.members.count { $0.isSuspect } == 3)
     }
 
+    /// Connections that have answered before hang, and a new one works.
+    @Test func connectionsWithOverdueRequestsStaySuspect() {
+        var machine = begun { ($0.minimum, $0.openInterval) = (2, 0) }
+        for number in UInt32(0)..<2 { machine.answered(number) }
+        for time in stride(from: UInt64(1000), through: 16_000, by: 100) { tick(&machine, at: time) }
+        let until = machine.isOpenUntil!
+        machine.tick(now: until, demand: waiting, views: [view(0, 1), view(1, 1)])
+        let number = machine.takeOpening()!
+        machine.opened(number, now: until + ms)
+        machine.answered(number)
+        machine.answers(good: 1, serverErrors: 0, now: until + 2 * ms)
+        #expect(machine.circuit == .closed)
+        machine.tick(now: until + 3 * ms, demand: .init(), views: [view(0, 1), view(1, 1), view(number, 0)])
+        #expect(machine.members[0].isSuspect && machine.members[1].isSuspect)
+        #expect(machine.members[Int(number)].phase == .active)
+        // The requests expire.
+        machine.tick(now: until + 4 * ms, demand: .init(), views: [view(0, 0), view(1, 1), view(number, 0)])
+        #expect(!machine.members[0].isSuspect && machine.members[1].isSuspect)
+    }
+
     /// A new connection probes, or a suspect one where a request must not wait for that.
     @Test func halfOpenCircuitProbesOnANewConnection() {
         var machine = begun()

@@ -371,11 +371,15 @@ struct AppAnswersTests {
 
     @Test func anAppWithoutAnswersIsInTroubleUntilItHasOne() {
         var answers = AppAnswers()
-        answers.noteExpired(1)
-        answers.advance(to: 100 * Self.second)
+        answers.noteExpired(1, now: Self.second)
+        answers.advance(to: 60 * Self.second)
         #expect(answers.isWatching && answers.isInTrouble(1) && !answers.isInTrouble(2))
-        answers.note(1, isError: false, now: 100 * Self.second)
-        #expect(!answers.isInTrouble(1))
+        answers.note(1, isError: false, now: 60 * Self.second)
+        #expect(!answers.isInTrouble(1) && !answers.isWatching)
+        // It may have nothing to send any more.
+        answers.noteExpired(1, now: 60 * Self.second)
+        answers.advance(to: 120 * Self.second)
+        #expect(!answers.isWatching)
     }
 
     @Test func windowsAreForgottenTenSecondsAfterTheLastError() {

@@ -70,6 +70,17 @@ import Testing
         #expect(appsOf(drain(&scheduler)) == [1, 1, 2])
     }
 
+    /// The pace of the others goes on.
+    @Test func pacedAppsWakeWhileAnotherIsAssigned() {
+        var scheduler = scheduler()
+        scheduler.setLimits(app: 1, .init(ratePerSecond: 1), now: 0)
+        fill(&scheduler, app: 1, 0..<3)
+        #expect(drain(&scheduler).count == 1)
+        #expect(scheduler.nextWake == Self.second)
+        #expect(scheduler.nextAssignment(ofApp: 2, now: 2 * Self.second) == nil)
+        #expect(scheduler.nextWake == nil && scheduler.eligibleApp { $0 == 1 } == 1)
+    }
+
     @Test func anAppsTurnOutOfTurnEndsWithIt() {
         var scheduler = scheduler()
         for app in UInt32(1)...3 { fill(&scheduler, app: app, 0..<3) }

@@ -42,8 +42,10 @@ struct AnswerWindow: Sendable {
 /// one of them alone. Errors of such an app say nothing about the pool, as long as another app has good answers.
 struct AppAnswers: Sendable {
     private var windows: [UInt32: AnswerWindow] = [:]
-    /// Apps with a request that has expired since their last answer.
-    private var silent: Set<UInt32> = []
+    /// Apps with a request that has expired since their last answer, and the time of the last one.
+    private var silent: [UInt32: UInt64] = [:]
+    /// Nanoseconds for which an app without requests counts as silent.
+    private static let silence: UInt64 = 60_000_000_000
 
     /// Least number of answers that show whether an app is served, whatever the others get.
     private static let least = 5
@@ -52,17 +54,19 @@ struct AppAnswers: Sendable {
     var isWatching: Bool { !windows.isEmpty || !silent.isEmpty }
 
     /// Records that an app's request has expired.
-    mutating func noteExpired(_ app: UInt32) { silent.insert(app) }
+    mutating func noteExpired(_ app: UInt32, now: UInt64) { silent[app] = now }
 
     /// Counts an answer to an app's request.
     mutating func note(_ app: UInt32, isError: Bool, now: UInt64) {
-        silent.remove(app)
+        if !silent.isEmpty { silent[app] = nil }
+        guard isError || !windows.isEmpty else { return }
         windows[app, default: AnswerWindow()].note(good: isError ? 0 : 1, errors: isError ? 1 : 0, now: now)
     }
 
     /// Leaves answers out that are older than ten seconds, and forgets all windows when none has errors. Call before
     /// ``concernsAppAlone(_:)``.
     mutating func advance(to now: UInt64) {
+        for (app, time) in silent where now >= time &+ Self.silence { silent[app] = nil }
         for app in windows.keys { windows[app]!.note(good: 0, errors: 0, now: now) }
         if !windows.values.contains(where: { $0.errors > 0 }) { windows.removeAll() }
     }
@@ -78,7 +82,7 @@ struct AppAnswers: Sendable {
     }
 
     /// Returns whether the last answers to an app's requests had errors, or are missing.
-    func isInTrouble(_ app: UInt32) -> Bool { (windows[app]?.errors ?? 0) > 0 || silent.contains(app) }
+    func isInTrouble(_ app: UInt32) -> Bool { (windows[app]?.errors ?? 0) > 0 || silent[app] != nil }
 }
 
 /// Limits the requests in flight on a connection after the circuit was open because of errors. The limit starts low,

@@ -96,7 +96,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
                 judgement.note(status: (first + index).pointee.status)
             case .failed:
                 let event = events[index]
-                if probe == event.tag { probe = nil }
+                if probe == event.tag { (probe, judgement.hasProbe) = (nil, true) }
                 scheduler.ended(slot: event.tag, now: now)
                 if event.processed == .no { counters.notProcessed += 1 } else { unknown += 1 }
                 if event.isStreamError {
@@ -119,7 +119,7 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         }
         counters.unknown += unknown
         if judgement.errors > 0 || unknown > 0 || appAnswers.isWatching {
-            judgement.leaveOut(errorsOfApps(in: events, now: now))
+            judgement.leaveOut(errorsOfApps(in: events, isEnding: connection.isEnding, now: now))
         }
         judge(connection, judgement, unknown: unknown, now: now)
         if connection.isEnding { machine.ending(connection.number, now: now) }
@@ -130,15 +130,18 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
     }
 
     /// Counts the answers of a read by app, and returns the number of errors that concern their apps alone.
-    private func errorsOfApps(in events: UnsafeBufferPointer<ClientEvent>, now: UInt64) -> Int {
+    private func errorsOfApps(
+        in events: UnsafeBufferPointer<ClientEvent>, isEnding: Bool, now: UInt64
+    ) -> Int {
         var failed: [UInt32] = []
         for event in events {
             let isError: Bool
             switch event.kind {
             case .response: isError = Judgement.isError(status: event.status)
             case .failed where event.isStreamError: isError = true
-            case .failed where event.isExpired:
-                appAnswers.noteExpired(scheduler.lastApp(slot: event.tag))
+            // The other requests of a connection that we end may have been answered later.
+            case .failed where event.isExpired && !isEnding:
+                appAnswers.noteExpired(scheduler.lastApp(slot: event.tag), now: now)
                 continue
             case .failed, .capacityChanged, .goAway, .pingAnswered: continue
             }
@@ -161,6 +164,8 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         var isAccepted = false
         /// A readable answer arrived.
         var isAnswered = false
+        /// The request that probes ended without an answer.
+        var hasProbe = false
 
         mutating func note(status: UInt16) {
             isAnswered = true
@@ -206,7 +211,8 @@ extension ConnectionPool: ClientConnectionOwner, AddressLookupOwner {
         if judgement.good + errors > 0 {
             machine.answers(
                 good: judgement.good, serverErrors: errors, last: isJudged ? judgement.last : 0, now: now)
-        } else if unknown > 0, isJudged {
+        } else if unknown > 0, isJudged, !member.isSuspect || judgement.hasProbe {
+            // Earlier requests on a suspect connection say nothing new.
             machine.probeUnanswered(now: now)
         }
     }

@@ -296,10 +296,20 @@ public final class ConnectionPool {
     /// or because they have none; nil when there is none. Its next request shows whether the server fails for all apps.
     private var witness: UInt32? {
         switch machine.circuit {
-        case .open(_, .serverErrors), .halfOpen(.serverErrors), .open(_, .noAnswer), .halfOpen(.noAnswer):
+        case .open(_, .serverErrors), .halfOpen(.serverErrors):
             scheduler.eligibleApp { !appAnswers.isInTrouble($0) }
+        // Requests that are still in flight have no answer either.
+        case .open(_, .noAnswer), .halfOpen(.noAnswer):
+            scheduler.eligibleApp { !appAnswers.isInTrouble($0) && scheduler.inFlight(app: $0) == 0 }
         case .open, .halfOpen, .closed: nil
         }
+    }
+
+    /// True when a witness waits beside a probe of an app in trouble, which may hang.
+    private var mayWitness: Bool {
+        guard let probe, witness != nil else { return false }
+        return appAnswers.isInTrouble(scheduler.lastApp(slot: probe))
+            || machine.circuit == .halfOpen(.noAnswer)
     }
 
     /// Withdraws an assignment that was not submitted. The slot becomes idle, and its app and the connection regain
@@ -327,8 +337,8 @@ public final class ConnectionPool {
         case .open: free = 0
         case .halfOpen where connection.number != machine.probe: free = 0
         case .halfOpen where machine.members[Int(connection.number)].isSuspect:
-            free = probe == nil ? min(free, 1) : 0
-        case .halfOpen: free = min(free, max(0, 1 - connection.openStreams))
+            free = probe == nil || mayWitness ? min(free, 1) : 0
+        case .halfOpen: free = min(free, max(0, (mayWitness ? 2 : 1) - connection.openStreams))
         }
         scheduler.connectionChanged(
             connection.number, inFlight: connection.openStreams, streamsFree: free,

@@ -39,9 +39,14 @@ extension PoolStateMachine {
     mutating func heard(_ number: UInt32) {
         unansweredSince = nil
         members[Int(number)].unansweredSince = nil
-        guard members[Int(number)].isSuspect else { return }
-        members[Int(number)].isSuspect = false
-        members[Int(number)].isCounted = false
+        clear(Int(number))
+    }
+
+    /// Ends the suspicion of a connection.
+    mutating func clear(_ index: Int) {
+        guard members[index].isSuspect else { return }
+        (members[index].isSuspect, members[index].isCounted) = (false, false)
+        actions.append(.report(UInt32(index)))
     }
 
     /// Records the answers of one read.
@@ -241,8 +246,11 @@ extension PoolStateMachine {
         fullSince = nil
         if new == .closed {
             if ramp == nil { serverFailures = 0 }
-            // The server answers, so that connections work that have answered before.
-            for index in members.indices where members[index].hasAnswered { members[index].isSuspect = false }
+            // The server answers, so that connections work that have answered before, unless requests are overdue there.
+            for index in members.indices
+            where members[index].hasAnswered && members[index].unansweredSince == nil {
+                clear(index)
+            }
         }
         actions += [.changed(.circuit(new)), .reportAll]
     }

@@ -12,8 +12,8 @@ extension PoolStateMachine {
             // A new connection may take a while.
             probesSuspects = until > now
             setCircuit(.halfOpen(fault))
-        } else if case .halfOpen = circuit, demand.hasWitness, probe == nil {
-            probesSuspects = true
+        } else if case .halfOpen = circuit, demand.hasWitness {
+            if probe == nil { probesSuspects = true }
             actions.append(.reportAll)
         }
         forgetShortLives(now: now)
@@ -122,6 +122,7 @@ extension PoolStateMachine {
             let index = Int(view.number)
             guard view.inFlight > 0 else {
                 members[index].unansweredSince = nil
+                if circuit == .closed, members[index].hasAnswered { clear(index) }
                 if members[index].phase == .active { mayAnswer = true }
                 continue
             }
@@ -132,7 +133,8 @@ extension PoolStateMachine {
                 mayAnswer = true
                 continue
             }
-            if circuit == .closed, members[index].phase == .active { suspect(index, now: now) }
+            if case .open = circuit { continue }
+            if members[index].phase == .active { suspect(index, now: now) }
         }
         if isInFlight {
             unansweredSince = unansweredSince ?? now
@@ -142,7 +144,7 @@ extension PoolStateMachine {
         guard circuit == .closed, isInFlight, !mayAnswer, let since = unansweredSince,
             now >= since + limits.progressTimeout
         else { return }
-        for view in views where isServing(view.number) {
+        for view in views where isServing(view.number) && view.inFlight > 0 {
             (members[Int(view.number)].isSuspect, members[Int(view.number)].isCounted) = (true, true)
         }
         openCircuit(.noAnswer, until: countFailure(now: now))
