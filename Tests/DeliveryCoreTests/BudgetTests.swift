@@ -401,9 +401,9 @@ struct BudgetTests {
 
     // MARK: In flight
 
-    private func maxima(_ harness: inout DeliveryHarness) -> [UInt16: Int] {
-        var maxima: [UInt16: Int] = [:]
-        for case .limitsFlights(let topic, let maximum) in harness.others { maxima[topic] = maximum }
+    private func maxima(_ harness: inout DeliveryHarness) -> [UInt32: Int] {
+        var maxima: [UInt32: Int] = [:]
+        for case .limitsFlights(let tenant, let maximum) in harness.others { maxima[tenant] = maximum }
         return maxima
     }
 
@@ -423,12 +423,12 @@ struct BudgetTests {
     /// Requests without an answer leave the room that they may not take to the others.
     @Test func tenantsWithoutAnswersHaveFewInFlight() {
         var harness = harness(unanswered: 80)
-        #expect(maxima(&harness) == [0: 60, 1: 60])
+        #expect(maxima(&harness) == [1: 60, 2: 60])
         push(&harness, Self.names("b", 0..<60), topic: 1)
         for _ in 0..<60 { harness.begin() }
         pass(&harness, seconds: 2, presses: false)
-        // B leaves a quarter. A has its even part of one half.
-        #expect(maxima(&harness) == [0: 20, 1: 60])
+        // B leaves a quarter.
+        #expect(maxima(&harness) == [1: 15, 2: 60])
     }
 
     /// A tenant that ends more in a quarter of a second than its part isn't limited by it.
@@ -442,10 +442,22 @@ struct BudgetTests {
             harness.queue = []
             harness.pass(milliseconds: 100)
         }
-        #expect(maxima(&harness)[0]! > 80 && maxima(&harness)[1] == 6)
+        #expect(maxima(&harness)[1]! > 80 && maxima(&harness)[2] == 6)
         // Without answers, the part counts again.
         for _ in 0..<6 { harness.pass(milliseconds: 500) }
-        #expect(maxima(&harness)[0] == 6)
+        #expect(maxima(&harness)[1] == 6)
+    }
+
+    /// Pushes that end without an answer make no room for requests.
+    @Test func supersededPushesAreNoAnswers() {
+        var harness = harness(unanswered: 8)
+        for step in 0..<30 {
+            for number in 0..<40 {
+                harness.push("a\(step)-\(number)", device: "a\(number)", collapse: "c")
+            }
+            harness.pass(milliseconds: 100)
+        }
+        #expect(harness.ended.count > 1000 && maxima(&harness)[1] == 6)
     }
 
     /// A push in flight keeps the other pushes of its device in memory.
@@ -465,7 +477,7 @@ struct BudgetTests {
         harness.pass(milliseconds: 2000)
         let inFlight = harness.machine.milestones[.inFlight]
         // All 40 pushes of the five devices.
-        #expect(inFlight == 5 && maxima(&harness)[0] == 30)
+        #expect(inFlight == 5 && maxima(&harness)[1] == 30)
     }
 
     @Test func withoutNeighboursNothingIsLimited() {
@@ -495,6 +507,32 @@ struct BudgetTests {
         }
         #expect(harness.others.contains(.tenant(2, isActive: true)))
         #expect(inMemory(harness, "b").count == (areOthers ? 5 : 35))
+    }
+
+    /// A tenant that had pushes here long ago has some on another shard.
+    @Test func tenantsThatAreIdleHereCount() {
+        var harness = DeliveryHarness {
+            $0.storeIsDurable = true
+            $0.capacity = 256
+            $0.room = Self.room
+            $0.unanswered = 30
+        }
+        harness.machine.setTenant(1, ofTopic: 0, weight: 1, isLimited: false)
+        harness.machine.setTenant(2, ofTopic: 1, weight: 1, isLimited: false)
+        push(&harness, ["a"], topic: 0)
+        harness.pass(milliseconds: 1000)
+        harness.accept(harness.begin()!)
+        harness.pass(milliseconds: 1000)
+        harness.pass(milliseconds: 1_200_000)
+        push(&harness, Self.names("b", 0..<35), topic: 1)
+        for _ in 0..<8 {
+            harness.machine.makeRoom(
+                pushes: Self.room, keeping: 10, tenants: [1, 2], at: harness.now)
+            harness.drain()
+            harness.allStored()
+            harness.pass(milliseconds: 500)
+        }
+        #expect(inMemory(harness, "b").count == 5)
     }
 
     // MARK: Starvation

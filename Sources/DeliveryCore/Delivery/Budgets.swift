@@ -74,8 +74,9 @@ struct Budgets {
         var reserves = (jobs: 1, all: 1)
         /// Pushes that the store alone has with their topics, as far as this machine knows.
         var kept = 0
-        /// Pushes that have ended, at the last three samples.
+        /// Pushes that have ended, and requests that were answered, at the last three samples.
         var ended = (first: 0, second: 0, last: 0)
+        var answered = (first: 0, second: 0, last: 0)
         /// Number of samples in a row that found the tenant beyond a share; 2 stands for more.
         var over = 0
         /// Most pushes in flight that the owner knows of.
@@ -106,8 +107,8 @@ struct Budgets {
     private var (everywhere, active): (Set<UInt32>, Set<UInt32>) = ([], [])
     /// Time of the last shortage; 0 before the first.
     private var shortageAt: UInt64 = 0
-    /// Time of the next count for restored pushes, and of the next return of parked ones.
-    private(set) var (nextCount, nextReturn): (UInt64, UInt64) = (0, 0)
+    /// Times from which on restored pushes are parked again, and parked ones return again.
+    private(set) var (nextParking, nextReturn): (UInt64, UInt64) = (0, 0)
 
     /// Nanoseconds between two samples.
     private static let sampleInterval: UInt64 = 500_000_000
@@ -150,6 +151,13 @@ struct Budgets {
     func usage(_ tenant: Int) -> Usage { tenants[tenant].usage }
 
     var hasParked: Bool { tenants.contains { $0.parking != nil } }
+
+    /// True when restored pushes may be parked again. The next time is due a while later.
+    mutating func isParkingDue(at now: UInt64) -> Bool {
+        guard now >= nextParking else { return false }
+        nextParking = now &+ Self.countInterval
+        return true
+    }
 
     /// True when parked pushes may return again. The next return is due a while later.
     mutating func isReturnDue(at now: UInt64) -> Bool {
@@ -205,7 +213,6 @@ struct Budgets {
     /// Takes a count of the tenants' pushes in memory, and shares the room out.
     /// - Parameter tenant: returns the index of a topic's tenant.
     mutating func count(_ usage: [Usage], at now: UInt64, tenant: (UInt16) -> UInt16) {
-        nextCount = now &+ Self.countInterval
         for index in tenants.indices {
             tenants[index].usage = usage[index]
             tenants[index].kept = 0
@@ -228,12 +235,12 @@ struct Budgets {
     /// at most, and half of that for restored pushes.
     private mutating func countReserves(at now: UInt64) {
         let room = room(at: now)
-        let all = max(1, tenants.reduce(0) { $0 + pace($1) })
+        let all = max(1, tenants.reduce(0) { $0 + pace($1.ended) })
         let seconds = min(1, Double(limits.restoredPushes / 2) / all)
         let secondsOfJobs = min(seconds, Double(room / 4) / all)
         let least = max(1, min(room, limits.restoredPushes) / 16 / tenants.count)
         for index in tenants.indices {
-            let pace = pace(tenants[index])
+            let pace = pace(tenants[index].ended)
             tenants[index].reserves = (
                 max(least, Int(pace * secondsOfJobs)), max(least, Int(pace * seconds))
             )
@@ -243,13 +250,15 @@ struct Budgets {
     /// True when it is time for a sample.
     func isSampleDue(at now: UInt64) -> Bool { now >= sampled.last &+ Self.sampleInterval }
 
-    /// Takes a sample of each tenant's ended pushes, after a count.
-    mutating func sample(_ ended: [Int], at now: UInt64) {
+    /// Takes a sample of each tenant's ended pushes and answered requests, after a count.
+    mutating func sample(_ ended: [Int], answered: [Int], at now: UInt64) {
         sampled = (sampled.second, sampled.last, now)
         for index in tenants.indices {
             let before = tenants[index].ended
             if before.last != ended[index] { tenants[index].seen = now }
             tenants[index].ended = (before.second, before.last, ended[index])
+            let answers = tenants[index].answered
+            tenants[index].answered = (answers.second, answers.last, answered[index])
             if !isShort(at: now) { tenants[index].isCrowding = false }
             let isOver = isBeyondShare(index, .jobs) || isBeyondShare(index, .restored)
             tenants[index].over = isOver ? min(2, tenants[index].over + 1) : 0
@@ -284,29 +293,50 @@ struct Budgets {
 
     // MARK: In flight
 
-    /// Returns the most pushes that a tenant may have in flight, if that has changed since the last call: three quarters of
-    /// what other tenants leave of ``DeliveryLimits/unanswered``, an even part of half of that, or as many as it ends in a
-    /// quarter of a second. So a tenant whose requests aren't answered leaves room, and other tenants aren't limited. Each
-    /// push in flight counts with those that it keeps in memory.
-    mutating func newMaximumInFlight(_ tenant: Int) -> Int? {
-        guard limits.unanswered < .max else { return nil }
-        var left = limits.unanswered
-        for other in tenants.indices where other != tenant {
-            let usage = tenants[other].usage
-            let unanswered = max(0, usage.inFlight - answeredSoon(other))
-            left -= unanswered * usage.bound / max(1, usage.inFlight)
+    /// Returns the most pushes that tenants may have in flight, by their numbers, as far as that has changed much since the
+    /// last call. To be called after a sample.
+    ///
+    /// A tenant may have in flight what it has answers for in a quarter of a second. It may also have three quarters of what
+    /// others leave of ``DeliveryLimits/unanswered``, or an even part of half of that. So a tenant whose requests aren't
+    /// answered leaves room to the others. Each push in flight counts with those that it keeps in memory.
+    mutating func newMaximaInFlight() -> [(tenant: UInt32, maximum: Int)] {
+        guard limits.unanswered < .max else { return [] }
+        var (unanswered, active) = (0, 1)
+        for tenant in tenants {
+            unanswered += unansweredPlaces(tenant)
+            if isActive(tenant, at: sampled.last) { active += 1 }
         }
-        let usage = tenants[tenant].usage
-        let alone = left * 3 / 4 * max(1, usage.inFlight) / max(1, usage.bound)
         let half = limits.unanswered / 2
-        let maximum = max(1, min(4, half), half / tenants.count, alone, answeredSoon(tenant))
-        guard maximum != tenants[tenant].maximumInFlight else { return nil }
-        tenants[tenant].maximumInFlight = maximum
-        return maximum
+        let least = max(1, min(4, half), half / active)
+        var changes: [(tenant: UInt32, maximum: Int)] = []
+        for index in tenants.indices {
+            let usage = tenants[index].usage
+            let left = limits.unanswered - (unanswered - unansweredPlaces(tenants[index]))
+            let alone = left * 3 / 4 * max(1, usage.inFlight) / max(1, usage.bound)
+            let maximum = max(least, alone, answeredSoon(tenants[index]))
+            let before = tenants[index].maximumInFlight
+            guard abs(maximum - before) > before / 8 else { continue }
+            tenants[index].maximumInFlight = maximum
+            changes.append((tenants[index].number, maximum))
+        }
+        return changes
     }
 
-    /// Pushes that a tenant ends in a quarter of a second.
-    private func answeredSoon(_ tenant: Int) -> Int { Int(pace(tenants[tenant]) / 4) }
+    /// Returns the most pushes that a new tenant may have in flight; nil when that isn't limited.
+    mutating func firstMaximumInFlight(_ tenant: Int) -> Int? {
+        guard limits.unanswered < .max, tenants[tenant].maximumInFlight == .max else { return nil }
+        tenants[tenant].maximumInFlight = max(1, limits.unanswered * 3 / 4)
+        return tenants[tenant].maximumInFlight
+    }
+
+    /// Pushes in memory because a tenant has more in flight than will be answered soon.
+    private func unansweredPlaces(_ tenant: Tenant) -> Int {
+        max(0, tenant.usage.inFlight - answeredSoon(tenant)) * tenant.usage.bound
+            / max(1, tenant.usage.inFlight)
+    }
+
+    /// Requests of a tenant that are answered in a quarter of a second.
+    private func answeredSoon(_ tenant: Tenant) -> Int { Int(pace(tenant.answered) / 4) }
 
     // MARK: Parking
 
@@ -339,7 +369,10 @@ struct Budgets {
             other != tenant && isActive(tenants[other], at: now)
                 && !(tenants[other].usage.all >= tenants[other].shares.jobs && isSlow(other))
         }
-        return isWanted || everywhere.contains { number in !tenants.contains { $0.number == number } }
+        return isWanted
+            || everywhere.contains { number in
+                !tenants.contains { $0.number == number && isActive($0, at: now) }
+            }
     }
 
     /// Returns true when a tenant ends fewer pushes in ten seconds than it has in memory.
@@ -353,6 +386,9 @@ struct Budgets {
 
     /// Returns true when the store may have more pushes of the tenant.
     func mayPark(_ tenant: Int) -> Bool { tenants[tenant].kept < limits.parkedPushes }
+
+    /// Returns true while a parked tenant has few pushes that can be sent soon.
+    func lacksReady(_ tenant: Int) -> Bool { tenants[tenant].usage.ready < tenants[tenant].floor }
 
     /// Returns true while a parked tenant has not used its share.
     func hasShareLeft(_ tenant: Int) -> Bool { tenants[tenant].usage.all < tenants[tenant].shares.jobs }
@@ -379,7 +415,8 @@ struct Budgets {
     func staysAhead(_ tenant: Int) -> Int? {
         let (usage, reserve) = (tenants[tenant].usage, tenants[tenant].reserves.jobs)
         guard limits.readsAhead, limits.storeIsDurable, tenants[tenant].parking != .share, mayPark(tenant),
-            usage.lower > tenants[tenant].shares.jobs / 2, usage.waiting > reserve, pace(tenants[tenant]) > 0
+            usage.lower > tenants[tenant].shares.jobs / 2, usage.waiting > reserve,
+            pace(tenants[tenant].ended) > 0
         else { return nil }
         return max(0, reserve - usage.returned)
     }
@@ -392,11 +429,11 @@ struct Budgets {
             && min(tenants[tenant].usage.waiting, waiting) >= tenants[tenant].reserves.jobs
     }
 
-    /// Returns how many pushes of a tenant end in a second; 0 when that isn't known.
-    private func pace(_ tenant: Tenant) -> Double {
-        for (time, ended) in [(sampled.first, tenant.ended.first), (sampled.second, tenant.ended.second)]
+    /// Returns by how much a count rises in a second; 0 when that isn't known.
+    private func pace(_ samples: (first: Int, second: Int, last: Int)) -> Double {
+        for (time, before) in [(sampled.first, samples.first), (sampled.second, samples.second)]
         where time > 0 && sampled.last &- time < Self.memory {
-            return Double(tenant.ended.last - ended) / (Double(sampled.last &- time) / 1e9)
+            return Double(samples.last - before) / (Double(sampled.last &- time) / 1e9)
         }
         return 0
     }

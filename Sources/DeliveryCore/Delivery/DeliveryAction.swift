@@ -68,8 +68,8 @@ public enum DeliveryAction: Equatable, Sendable {
     case unparked(topic: UInt16)
     /// Report that the pushes of the topic's tenant take the room of others, and can't be parked. Repeated while it lasts.
     case crowds(topic: UInt16, pushes: Int)
-    /// Let at most so many pushes of the topic's tenant be in flight.
-    case limitsFlights(topic: UInt16, Int)
+    /// Let at most so many pushes of the tenant of this number be in flight.
+    case limitsFlights(tenant: UInt32, Int)
     /// Report whether the tenant of this number has pushes here, because that has changed while room is scarce.
     case tenant(UInt32, isActive: Bool)
 }

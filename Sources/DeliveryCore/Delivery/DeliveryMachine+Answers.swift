@@ -9,6 +9,7 @@ extension DeliveryMachine {
         }
         let topic = item.pointee.topic
         circuits[Int(topic)].accepted = now.monotonicNanoseconds
+        circuits[Int(topic)].answered &+= 1
         if pausedPools > 0 { endPause(item.pointee.pool) }
         let recovers = openCircuits > 0 && (circuits[Int(topic)].fault == .refusal || isProbe(slot))
         let device = leaveStream(slot, .right)
@@ -47,6 +48,7 @@ extension DeliveryMachine {
         let item = items + Int(slot)
         item.pointee.refusals = 0
         let topic = item.pointee.topic
+        circuits[Int(topic)].answered &+= 1
         let isProbe = openCircuits > 0 && isProbe(slot)
         let isSuspect = answer.reason.suspectsConfigurationInBursts
         let endsToken = answer.reason == .unregistered || answer.reason == .expiredToken

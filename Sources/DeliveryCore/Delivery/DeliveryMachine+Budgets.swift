@@ -15,7 +15,9 @@ extension DeliveryMachine {
         let index = budgets.index(of: number)
         budgets.set(Int(index), weight: weight, isLimited: isLimited)
         circuits[Int(topic)].tenant = index
-        limitFlights(Int(index))
+        if let maximum = budgets.firstMaximumInFlight(Int(index)) {
+            actions.append(.limitsFlights(tenant: number, maximum))
+        }
         if budgets.parking(Int(index)) != nil, !circuits[Int(topic)].isParked {
             beginParking(topic: Int(topic))
         }
@@ -53,7 +55,7 @@ extension DeliveryMachine {
     /// Parks pushes that have returned from the store, because they take the room for those of others. To be called while
     /// three quarters of that room are taken.
     mutating func makeRoomForRestored(at now: DeliveryTime) {
-        guard now.monotonicNanoseconds >= budgets.nextCount else { return }
+        guard budgets.isParkingDue(at: now.monotonicNanoseconds) else { return }
         makeRoom(.restored, at: now)
     }
 
@@ -80,9 +82,15 @@ extension DeliveryMachine {
         if budgets.isSampleDue(at: now.monotonicNanoseconds), hasTenants() {
             countUsage(at: now)
             var ended = [Int](repeating: 0, count: budgets.count)
-            for circuit in circuits { ended[Int(circuit.tenant)] += circuit.ended }
-            budgets.sample(ended, at: now.monotonicNanoseconds)
-            for tenant in 0..<budgets.count { limitFlights(tenant) }
+            var answered = ended
+            for circuit in circuits {
+                ended[Int(circuit.tenant)] += circuit.ended
+                answered[Int(circuit.tenant)] += circuit.answered
+            }
+            budgets.sample(ended, answered: answered, at: now.monotonicNanoseconds)
+            for (tenant, maximum) in budgets.newMaximaInFlight() {
+                actions.append(.limitsFlights(tenant: tenant, maximum))
+            }
         }
         guard budgets.isReturnDue(at: now.monotonicNanoseconds), hasTenants() else { return }
         countUsage(at: now)
@@ -155,8 +163,12 @@ extension DeliveryMachine {
         if budgets.parking(tenant) == .ahead { return mustParkAhead(slot, of: tenant, at: now) }
         // The bound doesn't end a device's order.
         guard budgets.mayPark(tenant) || isBehindParked(slot) else { return false }
-        let mayUseShare = item.pointee.flags.contains(.offsetDone) || item.pointee.priority == .immediate
-        guard mayUseShare, budgets.hasShareLeft(tenant), !isBehindParked(slot) else { return true }
+        let isStored = item.pointee.flags.contains(.offsetDone)
+        // The share may be full of pushes that wait for their time.
+        let hasRoom = budgets.hasShareLeft(tenant) || isStored && budgets.lacksReady(tenant)
+        guard isStored || item.pointee.priority == .immediate, hasRoom, !isBehindParked(slot) else {
+            return true
+        }
         budgets.enters(tenant)
         return false
     }
@@ -351,12 +363,5 @@ extension DeliveryMachine {
         budgets.keeps(-1, partition: facts.partition, topic: facts.topic, of: circuit.tenant)
         guard circuit.isParked else { return }
         budgets.returned(Int(circuit.tenant), at: now.monotonicNanoseconds)
-    }
-
-    // MARK: In flight
-
-    private mutating func limitFlights(_ tenant: Int) {
-        guard let maximum = budgets.newMaximumInFlight(tenant) else { return }
-        actions.append(.limitsFlights(topic: UInt16(topics(of: tenant)[0]), maximum))
     }
 }

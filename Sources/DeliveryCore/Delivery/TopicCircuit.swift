@@ -32,8 +32,8 @@ struct TopicCircuit: BitwiseCopyable {
     var isParked = false
     /// Index of the topic's tenant; ``noTenant`` when the owner has named none.
     var tenant = TopicCircuit.noTenant
-    /// Pushes of the topic that have ended.
-    var ended = 0
+    /// Pushes of the topic that have ended, and requests that were answered.
+    var (ended, answered) = (0, 0)
     /// Time of the last accepted push, in nanoseconds of the monotonic clock; 0 before the first.
     var accepted: UInt64 = 0
     /// Slot of the probe; ``DeliveryMachine/noSlot`` when there is none.

@@ -81,8 +81,8 @@ public enum ShardAction: Equatable, BitwiseCopyable, Sendable {
     case unparked(topic: UInt16)
     /// Tell a person, at intervals, that pushes of the topic's tenant take the room of others and can't be parked.
     case crowds(topic: UInt16, pushes: Int)
-    /// Let at most so many pushes of the topic's tenant be in flight.
-    case limitsFlights(topic: UInt16, Int)
+    /// Let at most so many pushes of the tenant of this number be in flight.
+    case limitsFlights(tenant: UInt32, Int)
     /// Report to the worker whether a tenant has pushes here.
     case tenant(UInt32, isActive: Bool)
 }

@@ -212,7 +212,7 @@ public struct ShardMachine: ~Copyable {
         case .readsAhead(let topic, let pushes): return .readsAhead(topic: topic, pushes: pushes)
         case .unparked(let topic): return .unparked(topic: topic)
         case .crowds(let topic, let pushes): return .crowds(topic: topic, pushes: pushes)
-        case .limitsFlights(let topic, let most): return .limitsFlights(topic: topic, most)
+        case .limitsFlights(let tenant, let most): return .limitsFlights(tenant: tenant, most)
         case .tenant(let number, let isActive): return .tenant(number, isActive: isActive)
         case .offsetDone(let partition, let offset):
             complete(RecordPlace(partitionSlot: partition, offset: offset), isRepeated: false)

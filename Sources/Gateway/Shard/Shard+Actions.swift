@@ -129,10 +129,7 @@ extension Shard {
                     """,
                     metadata: tenant(ofTopic: topic, pushes: pushes))
             case .tenant(let number, let isActive): report(.tenant(number, isActive: isActive))
-            case .limitsFlights(let topic, let most):
-                if let route = routes.route(of: topic) {
-                    pools[Int(route.pool)].limitFlights(app: UInt32(route.app), most)
-                }
+            case .limitsFlights(let tenant, let most): limitFlights(tenant: tenant, most)
             }
         }
     }
@@ -147,11 +144,22 @@ extension Shard {
         return route
     }
 
+    /// Number of the tenant of a route: an app on a pool.
+    private static func tenant(_ route: RouteTable.Route) -> UInt32 {
+        UInt32(route.app) << 16 | UInt32(route.pool)
+    }
+
+    private func limitFlights(tenant: UInt32, _ most: Int) {
+        let (app, pool) = (tenant >> 16, Int(tenant & 0xffff))
+        // Topics without pushes are tenants of their own, with other numbers.
+        if pool < pools.count { pools[pool].limitFlights(app: app, most) }
+    }
+
     /// Handles the first push of a topic, or of a form in which jobs name its environment.
     private func learned(_ route: RouteTable.Route, _ push: borrowing PushJob) {
         let limits = plan.appLimits[Int(route.app)]
         machine.setTenant(
-            UInt32(route.app) << 16 | UInt32(route.pool), ofTopic: route.number, weight: limits.weight,
+            Self.tenant(route), ofTopic: route.number, weight: limits.weight,
             isLimited: limits.ratePerSecond != nil || limits.maximumInFlight != nil)
         pauseIfNeeded(route, push.topic)
         if !push.isBroadcast, machine.isSuspended(topic: route.number) {
