@@ -431,8 +431,8 @@ struct BudgetTests {
         #expect(maxima(&harness) == [1: 15, 2: 60])
     }
 
-    /// A tenant that ends more in a quarter of a second than its part isn't limited by it.
-    @Test func tenantsWithAnswersHaveAsManyInFlightAsTheyEnd() {
+    /// A tenant that has more answers in a quarter of a second than its part isn't limited by the part.
+    @Test func tenantsHaveAsManyInFlightAsAreAnswered() {
         var harness = harness(unanswered: 8)
         for step in 0..<30 {
             push(&harness, (0..<40).map { "a\(step)-\($0)" }, topic: 0)

@@ -300,7 +300,7 @@ struct Budgets {
     /// others leave of ``DeliveryLimits/unanswered``, or an even part of half of that. So a tenant whose requests aren't
     /// answered leaves room to the others. Each push in flight counts with those that it keeps in memory.
     mutating func newMaximaInFlight() -> [(tenant: UInt32, maximum: Int)] {
-        guard limits.unanswered < .max else { return [] }
+        guard limits.hasNeighbours else { return [] }
         var (unanswered, active) = (0, 1)
         for tenant in tenants {
             unanswered += unansweredPlaces(tenant)
@@ -324,7 +324,7 @@ struct Budgets {
 
     /// Returns the most pushes that a new tenant may have in flight; nil when that isn't limited.
     mutating func firstMaximumInFlight(_ tenant: Int) -> Int? {
-        guard limits.unanswered < .max, tenants[tenant].maximumInFlight == .max else { return nil }
+        guard limits.hasNeighbours, tenants[tenant].maximumInFlight == .max else { return nil }
         tenants[tenant].maximumInFlight = max(1, limits.unanswered * 3 / 4)
         return tenants[tenant].maximumInFlight
     }
@@ -370,9 +370,8 @@ struct Budgets {
                 && !(tenants[other].usage.all >= tenants[other].shares.jobs && isSlow(other))
         }
         return isWanted
-            || everywhere.contains { number in
-                !tenants.contains { $0.number == number && isActive($0, at: now) }
-            }
+            // Some have pushes on other shards alone.
+            || !everywhere.isSubset(of: active)
     }
 
     /// Returns true when a tenant ends fewer pushes in ten seconds than it has in memory.

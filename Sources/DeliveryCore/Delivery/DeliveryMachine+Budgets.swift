@@ -105,8 +105,7 @@ extension DeliveryMachine {
     // MARK: Counts
 
     /// Returns true when there are tenants that may park pushes: several, here or on other shards, or one where the worker
-    /// reads ahead. Makes each
-    /// topic without a tenant a tenant of its own.
+    /// reads ahead. Makes each topic without a tenant a tenant of its own.
     private mutating func hasTenants() -> Bool {
         for topic in circuits.indices where circuits[topic].tenant == TopicCircuit.noTenant {
             circuits[topic].tenant = budgets.index(of: .max - UInt32(topic))

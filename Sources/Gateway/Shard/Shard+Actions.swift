@@ -118,7 +118,7 @@ extension Shard {
             case .unparked(let topic):
                 notices.log(
                     .notice, .appUnparked, of: Int(topic),
-                    "the app's parked pushes have returned from the store",
+                    "the app's pushes are not parked any more",
                     metadata: tenant(ofTopic: topic))
             case .crowds(let topic, let pushes):
                 notices.log(

@@ -38,8 +38,8 @@ struct AnswerWindow: Sendable {
     }
 }
 
-/// Answers by app, while some show a server in trouble or are missing. Apps of a pool have topics of their own, and a server can fail for
-/// one of them alone. Errors of such an app say nothing about the pool, as long as another app has good answers.
+/// Answers by app, while some show a server in trouble or are missing. Apps of a pool have topics of their own, and a server
+/// can fail for one of them alone. Errors of such an app say nothing about the pool, as long as another app has good answers.
 struct AppAnswers: Sendable {
     private var windows: [UInt32: AnswerWindow] = [:]
     /// Apps with a request that has expired since their last answer, and the time of the last one.

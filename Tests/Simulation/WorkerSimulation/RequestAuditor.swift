@@ -245,11 +245,11 @@ final class RequestAuditor {
         let passed = now - job.producedAt
         if let trouble = scenario.trouble {
             guard job.topic != WorkerService.topics[0] else { return }
-            shareChecks += 1
+            // A push without a collapse identifier doesn't wait for the answer to another one.
+            if job.collapse == nil { shareChecks += 1 }
             // A token connection has a single stream until an answer. Where requests have none, others may wait until these
             // expire, and new connections are open.
             let longest = trouble == .silence || trouble == .cap ? 5 * Self.longestWait : Self.turn
-            // A push without a collapse identifier doesn't wait for the answer to another one.
             if passed > longest, job.collapse == nil {
                 report(
                     .prompt, "job \(number) is sent after \(passed / 1_000_000) ms beside an app in trouble")
