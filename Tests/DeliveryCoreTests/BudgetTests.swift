@@ -488,14 +488,18 @@ struct BudgetTests {
 
     // MARK: Other shards
 
-    /// A shard with pushes of one tenant gives room to those of tenants on other shards.
-    @Test(arguments: [false, true]) func tenantsOfOtherShardsCount(_ areOthers: Bool) {
-        var harness = DeliveryHarness {
+    private func harnessOfOneShard() -> DeliveryHarness {
+        DeliveryHarness {
             $0.storeIsDurable = true
             $0.capacity = 256
             $0.room = Self.room
             $0.unanswered = 30
         }
+    }
+
+    /// A shard with pushes of one tenant gives room to those of tenants on other shards.
+    @Test(arguments: [false, true]) func tenantsOfOtherShardsCount(_ areOthers: Bool) {
+        var harness = harnessOfOneShard()
         harness.machine.setTenant(2, ofTopic: 1, weight: 1, isLimited: false)
         push(&harness, Self.names("b", 0..<35), topic: 1)
         for _ in 0..<8 {
@@ -511,12 +515,7 @@ struct BudgetTests {
 
     /// A tenant that had pushes here long ago has some on another shard.
     @Test func tenantsThatAreIdleHereCount() {
-        var harness = DeliveryHarness {
-            $0.storeIsDurable = true
-            $0.capacity = 256
-            $0.room = Self.room
-            $0.unanswered = 30
-        }
+        var harness = harnessOfOneShard()
         harness.machine.setTenant(1, ofTopic: 0, weight: 1, isLimited: false)
         harness.machine.setTenant(2, ofTopic: 1, weight: 1, isLimited: false)
         push(&harness, ["a"], topic: 0)
